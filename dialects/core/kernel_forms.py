@@ -16,9 +16,11 @@ from mlirc.dialects.core.dialect import Elementwise, Reduction, attribute_value
 from mlirc.dialects.core.graph_builder import read_constant
 from mlirc.dialects.core.graph_ops import Constant, Copy, Iota, Size, View
 from mlirc.dialects.core.kernel_builder import KernelBuilder
+from mlirc.dialects.core.kernel_ops import POSITIONAL
 from mlirc.dialects.core.symbols import Int
 from mlirc.dialects.core.tensor_types import info_of, opmath
 
+COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
 Form = Callable[[Callable[..., KernelBuilder], Any], Sequence[ir.Value]]
 
 
@@ -136,15 +138,17 @@ def iota(make: Callable[..., KernelBuilder], op: Any) -> Sequence[ir.Value]:
 
 def reduction(make: Callable[..., KernelBuilder], op: Any) -> Sequence[ir.Value]:
     """Kept dimensions are parallel, reduced ones inner. Accumulates in the result's dtype, half types in float32."""
-    kind = type(op).kind
+    kind, label = type(op).kind, type(op).mnemonic
+    if kind in ("first_max", "first_min") and not shows_zero_sign(op.results[0]):
+        kind, label = kind.removeprefix("first_"), label.replace("first_", "a")
     info, x = info_of(op.results[0]), op.operands[0]
     dims = symbols.parse_numbers(attribute_value(op.attributes["dims"]))
     keepdim = attribute_value(op.attributes["keepdim"])
     shape = info_of(x).shape
     parallel = [d for d in range(len(shape)) if d not in dims]
-    k = make([shape[d] for d in parallel], [shape[d] for d in dims], label=type(op).mnemonic)
+    k = make([shape[d] for d in parallel], [shape[d] for d in dims], label=label)
     place = dict(zip([*parallel, *dims], k.dims, strict=True))  # tensor dimension -> iteration dimension
-    rounded = info.dtype != info_of(x).dtype  # positions, truth, or a sum in another dtype
+    rounded = kind in POSITIONAL or info.dtype != info_of(x).dtype  # an order, truth, or a sum in another dtype
     value = operand(k, x, [place[d] for d in range(len(shape))], rounded)
     if kind in ("any", "all"):
         value = k.cast(value, torch.bool)
@@ -153,6 +157,29 @@ def reduction(make: Callable[..., KernelBuilder], op: Any) -> Sequence[ir.Value]
     value = fold(k, kind, value)
     map_ = [place[d] if d in parallel else 0 for d in range(len(shape)) if keepdim or d in parallel]
     return k.finish([(k.cast(value, opmath(info.dtype)), map_, info)])
+
+
+def shows_zero_sign(x: ir.Value, depth: int = 4) -> bool:
+    """Whether the program may see the sign of a zero in `x`, as far as `depth` kernels away; the users of `x` are kernels already.
+
+    A softmax that a program writes itself does not show it: e^(y - x) is 1 for both.
+    """
+    for use in x.uses:
+        op, number, left = use.owner.operation, use.operand_number, depth
+        name = op.name.partition(".")[2]
+        if name == "kernel":
+            then = op.regions[0].blocks[0].arguments[number]
+        elif name == "yield" and depth > 1:
+            then, left = op.parent.results[number], depth - 1
+        elif name in ("read", "view", "sub", "add", "cast"):
+            then = op.results[0]
+        elif name in ("exp", *COMPARISONS):
+            continue
+        else:
+            return True
+        if shows_zero_sign(then, left):
+            return True
+    return False
 
 
 def fold(k: KernelBuilder, kind: str, x: ir.Value) -> ir.Value:

@@ -30,7 +30,8 @@ from mlirc.dialects.core.bindings import ext, ir
 from mlirc.dialects.core.dialect import ListOp, Mlirc
 
 # kind -> what it gives: "same" dtype as its operand, or a dtype's text. NaN wins in max, min, argmax and argmin, as in eager;
-# argmax and argmin give the first index, counted row-major over the inner dimensions.
+# argmax and argmin give the first index, counted row-major over the inner dimensions, first_max and first_min the element there:
+# of -0.0 and 0.0, which are equal, max and min give either.
 REDUCTIONS = {
     "sum": "same",
     "prod": "same",
@@ -40,11 +41,14 @@ REDUCTIONS = {
     "all": "i1",
     "argmax": "i64",
     "argmin": "i64",
+    "first_max": "same",
+    "first_min": "same",
 }
+POSITIONAL = ("argmax", "argmin", "first_max", "first_min")  # those that need the order of the elements
 
 
 def identity(kind: str, dtype: torch.dtype) -> float | int | bool:
-    """What a fold of nothing gives, in the dtype that it folds in; of argmax and argmin, what no element is beyond."""
+    """What a fold of nothing gives, in the dtype that it folds in; of extremes, what no element is beyond."""
     if kind in ("sum", "any", "prod", "all"):
         number: float | int | bool = kind in ("prod", "all")
     elif dtype == torch.bool:

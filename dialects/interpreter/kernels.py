@@ -16,7 +16,7 @@ from mlirc.dialects.core.bindings import ir
 from mlirc.dialects.core.dialect import Elementwise, attribute_value
 from mlirc.dialects.core.graph_builder import read_constant
 from mlirc.dialects.core.index_errors import index_text
-from mlirc.dialects.core.kernel_ops import identity
+from mlirc.dialects.core.kernel_ops import REDUCTIONS, identity
 from mlirc.dialects.core.scalar_builder import TorchBuilder
 from mlirc.dialects.core.symbols import Int
 from mlirc.dialects.core.tensor_types import dtype_of, opmath
@@ -286,7 +286,11 @@ def _fold_last(kind: str, x: torch.Tensor) -> torch.Tensor:
             return torch.zeros(x.shape[:-1], dtype=torch.int64)
         number = x.to(torch.uint8) if x.dtype == torch.bool else x
         return number.argmax(-1) if kind == "argmax" else number.argmin(-1)
-    raise ValueError(f"no reduction '{kind}'; there are sum, prod, max, min, any, all, argmax, argmin")
+    if kind in ("first_max", "first_min"):
+        if x.shape[-1] == 0:
+            return torch.full(x.shape[:-1], identity(kind, x.dtype), dtype=x.dtype)
+        return (x.max(-1) if kind == "first_max" else x.min(-1)).values
+    raise ValueError(f"no reduction '{kind}'; there are {', '.join(REDUCTIONS)}")
 
 
 def running_fold(kind: str, x: torch.Tensor, dim: int) -> torch.Tensor:

@@ -13,6 +13,7 @@ from typing import Any
 from mlirc.dialects.core import symbols
 from mlirc.dialects.core.bindings import ir
 from mlirc.dialects.core.dialect import OPS
+from mlirc.dialects.core.kernel_ops import POSITIONAL
 from mlirc.dialects.core.tensor_types import TensorInfo, type_of
 from mlirc.lowering.analysis.index_maps import Map, Space, dims_in
 
@@ -92,7 +93,9 @@ class BodyNode:
     @property
     def counts_positions(self) -> bool:
         """Whether it depends on the order of the inner dimensions."""
-        return self.name == "scan" or (self.name == "reduce" and "arg" in str(dict(self.attributes)["kind"]))
+        return self.name == "scan" or (
+            self.name == "reduce" and ir.StringAttr(dict(self.attributes)["kind"]).value in POSITIONAL
+        )
 
 
 class NodePool:

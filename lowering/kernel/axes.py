@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import torch
 
 from mlirc.dialects.core import symbols
+from mlirc.dialects.core.kernel_ops import POSITIONAL
 from mlirc.dialects.core.symbols import Int
 from mlirc.lowering.kernel.nodes import Access, Kernel, Linear, Node, is_dim
 from mlirc.lowering.kernel.typical_sizes import typical
@@ -56,7 +57,7 @@ def make_axes(kernel: Kernel) -> list[Axis]:
 
 
 def is_positional(node: Node) -> bool:
-    return node.kind == "reduce" and node.attributes["kind"] in ("argmax", "argmin")
+    return node.kind == "reduce" and node.attributes["kind"] in POSITIONAL
 
 
 def order(dims: list[str], linears: Sequence[Linear], weights: Sequence[int]) -> list[str]:

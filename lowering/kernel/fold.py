@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import torch
 
-from mlirc.dialects.core.kernel_ops import identity
+from mlirc.dialects.core.kernel_ops import POSITIONAL, identity
 from mlirc.lowering.kernel.nodes import Node
 
 
@@ -28,8 +28,13 @@ class Fold:
 
     @property
     def positional(self) -> bool:
-        """Whether it finds where an extreme is."""
-        return self.kind.startswith("arg")
+        """Whether it finds where an extreme is. Its accumulator is the extreme and its position."""
+        return self.kind in POSITIONAL
+
+    @property
+    def gives_position(self) -> bool:
+        """Whether the position is what it gives, not the extreme."""
+        return self.kind in ("argmax", "argmin")
 
     @property
     def identity(self) -> float | int | bool:

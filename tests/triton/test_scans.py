@@ -39,6 +39,39 @@ def test_a_running_extreme_is_the_last_of_equal_values(kind, shape, limit):
 
 
 @pytest.mark.parametrize("limit", [None, 16])
+@pytest.mark.parametrize("shape", [(3, 70), (5, 1), (2, 64), (70,)])
+@pytest.mark.parametrize("kind", ["max", "min"])
+@pytest.mark.thinned
+def test_a_first_extreme_is_the_element_at_its_position(kind, shape, limit):
+    *parallel, inner = map(str, shape)
+    rows, ends, places = (
+        info(t, ", ".join(n))
+        for t, n in ((torch.float32, map(str, shape)), (torch.float32, parallel), (torch.int64, parallel))
+    )
+
+    def build(k, x):
+        value = k.read(x, k.dims)
+        first, place = k.reduce(f"first_{kind}", value), k.reduce(f"arg{kind}", value)
+        return [(first, k.dims[:-1], ends), (place, k.dims[:-1], places)]
+
+    kernel = TritonKernel([rows], ", ".join(parallel), inner, build, shrink=limit and small(limit))
+    for values in (
+        [0.0, -0.0],
+        [0.0, -0.0, -1.0, 1.0],
+        [-0.0, 0.0, float("nan"), float("inf")],
+        [-float("inf")],
+        [float("inf")],
+    ):
+        x = torch.tensor(values)[torch.randint(len(values), shape)]
+        first, place = torch.full(shape[:-1], 7.0), torch.full(shape[:-1], 7)
+        kernel([x], [first, place])
+        expected = getattr(torch, kind)(x, -1)
+        numbers = ~first.isnan()
+        assert torch.equal(place, expected.indices) and torch.equal(numbers, ~expected.values.isnan())
+        assert torch.equal(first[numbers].view(torch.int32), expected.values[numbers].view(torch.int32))
+
+
+@pytest.mark.parametrize("limit", [None, 16])
 @pytest.mark.parametrize("kind", ["sum", "prod", "max"])
 @pytest.mark.parametrize("inner", [9, 40])
 def test_a_row_that_is_the_same_for_all_is_scanned_for_each(kind, inner, limit):
@@ -86,7 +119,7 @@ def test_machine_code_for_a_running_extreme():
     assert made.cubin.startswith(b"\x7fELF")
 
 
-@pytest.mark.parametrize("kind", ["sum", "max", "argmax"])
+@pytest.mark.parametrize("kind", ["sum", "max", "argmax", "first_max"])
 def test_machine_code_for_folds_of_a_scan_that_is_the_same_for_all(kind):
     """A loop's variables keep their shapes, which Triton's interpreter does not ask for."""
     columns, row = info(torch.float32, "5000, 3"), info(torch.float32, "5000")

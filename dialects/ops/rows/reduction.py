@@ -49,6 +49,18 @@ class Argmin(Reduction, name="argmin"):
     kind = "argmin"
 
 
+class FirstMax(Reduction, name="first_max"):
+    """The first largest element: of -0.0 and 0.0 the one at the index that `argmax` gives."""
+
+    kind = "first_max"
+
+
+class FirstMin(Reduction, name="first_min"):
+    """The first smallest element: of -0.0 and 0.0 the one at the index that `argmin` gives."""
+
+    kind = "first_min"
+
+
 @imports(aten.sum.dim_IntList)
 def sum_dims(g, x, dims, keepdim=False, *, dtype=None):
     return total(g, "sum", x, dims, keepdim, dtype)
@@ -141,12 +153,18 @@ def min_all(g, x):
 
 @imports(aten.max.dim)
 def max_dim(g, x, dim, keepdim=False):
-    return amax(g, x, (dim,), keepdim), argmax(g, x, dim, keepdim)
+    return first(g, "max", x, dim, keepdim), argmax(g, x, dim, keepdim)
 
 
 @imports(aten.min.dim)
 def min_dim(g, x, dim, keepdim=False):
-    return amin(g, x, (dim,), keepdim), argmin(g, x, dim, keepdim)
+    return first(g, "min", x, dim, keepdim), argmin(g, x, dim, keepdim)
+
+
+def first(g, extreme, x, dim, keepdim):
+    """The element at the index of the first extreme. Of integers, equal elements are the same."""
+    need_kernel_dtypes(x)
+    return g.reduce(f"{'first_' if info_of(x).dtype.is_floating_point else 'a'}{extreme}", x, (dim,), keepdim)
 
 
 @imports(aten.aminmax.default)

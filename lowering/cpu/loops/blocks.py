@@ -10,6 +10,7 @@
 The columns go along the vector's axis, the rows along the `block` axis of the schedule.
 """
 
+from dataclasses import replace
 from functools import partial
 
 import torch
@@ -20,7 +21,7 @@ from mlirc.lowering.cpu.emitter.register_transpose import load_transposed, store
 from mlirc.lowering.cpu.emitter.scratch import take
 from mlirc.lowering.cpu.loops.loops import Loops
 from mlirc.lowering.cpu.loops.partial_reductions import barrier
-from mlirc.lowering.cpu.loops.reductions import BLOCK, LaneFold
+from mlirc.lowering.cpu.loops.reductions import BLOCK, LaneFold, folds_of
 from mlirc.lowering.cpu.loops.schedule import Pass
 from mlirc.lowering.cpu.math.builder import Value
 from mlirc.lowering.kernel.axes import Axis
@@ -80,11 +81,11 @@ class BlockLoops(Loops):
 
     def run_pass(self, step: Pass) -> dict[Node, Value]:
         e, schedule = self.e, self.schedule
-        lower = [LaneFold(n, e.lanes) for n in step.scans + step.reductions]
+        lower = folds_of(step.scans + step.reductions, lambda node: e.lanes)
         count = symbols.product(a.size for a in schedule.axes if a is not schedule.vector.axis)
         is_long = not (isinstance(count, int) and count <= BLOCK * schedule.block_rows)
         # 6 additions for each block of rows: those of float64 are compensated however few there are
-        upper = [LaneFold(f.node, e.lanes, upper=is_long or f.dtype == torch.float64, exact=True) for f in lower]
+        upper = [replace(f, upper=is_long or f.dtype == torch.float64, exact=True) for f in lower]
         if lower:
             self.over_vectors(lambda at: self.save(upper, self.starts(upper), self.scratch, at))
         around = [a for a in schedule.axes[self.first_axis :] if a not in (schedule.vector.axis, schedule.block)]
@@ -94,7 +95,8 @@ class BlockLoops(Loops):
             self.over_vectors(partial(self.combine, [f for f in upper if f.node.kind == "reduce"]))
         for fold in upper:
             if fold.node.kind == "reduce":
-                e.late[fold.node] = partial(self.result, fold)
+                for each in fold.each:
+                    e.late[each.node] = partial(self.result, fold, each)
         return {}
 
     def blocks(self, step: Pass, lower: list[LaneFold], upper: list[LaneFold]) -> list[Value]:
@@ -207,11 +209,12 @@ class BlockLoops(Loops):
         state = e.loop(e.i64(0), e.env["threads"], e.i64(1), self.starts(folds), types, body)
         self.save(folds, state, self.combined, at)
 
-    def result(self, fold: LaneFold) -> Value:
+    def result(self, fold: LaneFold, each: LaneFold) -> Value:
+        """The result of `each`, which is one of the nodes of `fold`."""
         e = self.e
         at = e.index.sub(e.env[self.column_axis.name], self.tile_start())
-        value = fold.result(self.builder(fold), self.load(fold, self.combined, at))
-        if e.is_wide(fold.node):
+        value = each.result(self.builder(fold), self.load(fold, self.combined, at))
+        if e.is_wide(each.node):
             return value
         b = e.builder(value.dtype)
         vector = e.builder(value.dtype, True).type_text(value.dtype)

@@ -2,6 +2,7 @@
 
 from itertools import zip_longest
 
+from mlirc.dialects.core.kernel_ops import POSITIONAL
 from mlirc.lowering.cpu.loops.schedule import Pass
 from mlirc.lowering.kernel.axes import Axis
 
@@ -18,7 +19,7 @@ def points_at_once(step: Pass, axis: Axis | None, taken: int, rows: bool) -> int
     rows   whether it is a pass over a row, which lies in the cache; a loop over all of memory waits for that
     """
     kinds = [n.attributes["kind"] for n in step.reductions]
-    if step.scans or axis is None or "argmax" in kinds or "argmin" in kinds:
+    if step.scans or axis is None or any(kind in POSITIONAL for kind in kinds):
         return 1
     inside = [n for n in step.nodes if axis.name in n.dims]
     if not kinds and all(n.cheap for n in inside):

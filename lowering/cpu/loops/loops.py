@@ -13,6 +13,7 @@ A kernel without inner axes is one pass over all its axes.
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 
 import torch
@@ -25,7 +26,7 @@ from mlirc.lowering.cpu.loops.interleaving import interleaved, points_at_once
 from mlirc.lowering.cpu.loops.online_softmax import joined_passes
 from mlirc.lowering.cpu.loops.partial_reductions import Found, Partials, barrier
 from mlirc.lowering.cpu.loops.prefetch import fetch_ahead, fetched_ahead
-from mlirc.lowering.cpu.loops.reductions import LaneFold, block_of, merged
+from mlirc.lowering.cpu.loops.reductions import LaneFold, block_of, folds_of, merged
 from mlirc.lowering.cpu.loops.schedule import LoopSchedule, Pass
 from mlirc.lowering.cpu.loops.segments import segments
 from mlirc.lowering.cpu.math.builder import Value
@@ -148,13 +149,9 @@ class Loops:
     def run_pass(self, step: Pass) -> dict[Node, Value]:
         """Emits the pass; gives what its reductions came to."""
         e, schedule = self.e, self.schedule
-        lower = [LaneFold(n, self.lanes_of(n)) for n in step.scans + step.reductions]
+        lower = folds_of(step.scans + step.reductions, self.lanes_of)
         copies = self.copies(step)
-        upper = (
-            [LaneFold(f.node, f.lanes, upper=True, exact=True) for f in lower]
-            if self.has_two_levels(step, copies)
-            else None
-        )
+        upper = [replace(f, upper=True, exact=True) for f in lower] if self.has_two_levels(step, copies) else None
         held = upper or lower * copies
         state = [x for f in held for x in f.start(self.builder(f))]
         types = [self.builder(f).type_text(t) for f in held for t in f.dtypes]
@@ -169,7 +166,7 @@ class Loops:
                 found.append(Found(fold, wide, values if wide else fold.across(self.builder(fold), values)))
         if self.partials and found:
             found = self.partials.combine(found)
-        return {f.fold.node: f.fold.result(e.builder(f.fold.dtype, f.wide), f.values) for f in found}
+        return {fold.node: fold.result(e.builder(fold.dtype, f.wide), f.values) for f in found for fold in f.fold.each}
 
     @property
     def first_axis(self) -> int:

@@ -7,7 +7,7 @@ away is summed beside it.
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -29,11 +29,18 @@ class LaneFold(Fold):
 
     upper   whether it is the upper level of a sum, float64 for float32
     exact   whether an upper level of float64 is compensated
+    twin    the reduction to the position of the extreme that this fold finds: one accumulator has both
     """
 
     lanes: int
     upper: bool = False
     exact: bool = False
+    twin: Node | None = None
+
+    @property
+    def each(self) -> "list[LaneFold]":
+        """The fold of each node whose result the accumulator has."""
+        return [self, replace(self, node=self.twin, twin=None)] if self.twin else [self]
 
     @property
     def compensated(self) -> bool:
@@ -64,7 +71,7 @@ class LaneFold(Fold):
         if index is None:
             return [self.combine(b, state[0], b.cast(x, self.dtype))]
         best, position = state
-        closer = b.gt(x, best) if self.kind == "argmax" else b.lt(x, best)
+        closer = b.gt(x, best) if self.kind.endswith("max") else b.lt(x, best)
         if self.dtype.is_floating_point:  # the first NaN wins
             closer = b.or_(closer, b.and_(b.ne(x, x), b.eq(best, best)))
         return [b.select(closer, x, best), b.select(closer, index, position)]
@@ -76,7 +83,7 @@ class LaneFold(Fold):
         if len(state) == 1:
             return [self.combine(b, state[0], b.cast(other[0], self.dtype))]
         (x, i), (y, j) = state, other
-        closer = b.gt(y, x) if self.kind == "argmax" else b.lt(y, x)
+        closer = b.gt(y, x) if self.kind.endswith("max") else b.lt(y, x)
         tie = b.eq(x, y)
         if self.dtype.is_floating_point:
             first, second = b.ne(x, x), b.ne(y, y)
@@ -105,19 +112,39 @@ class LaneFold(Fold):
         if not self.positional:
             return [lanes_folded(b, self.kind, x) for x in state]
         value, position = state
-        best = lanes_folded(b, self.kind[3:], value)
+        extreme = "max" if self.kind.endswith("max") else "min"
+        best = lanes_folded(b, extreme, value)
         same = b.emit(f"vector.broadcast {best} : {_scalar(b, best)} to {b.type_text(best.dtype)}", best.dtype)
         hits = b.eq(value, same)
         if self.dtype.is_floating_point:
             hits = b.or_(hits, b.and_(b.ne(value, value), b.ne(same, same)))
         position = b.select(hits, position, b.constant(torch.iinfo(torch.int64).max, torch.int64))
-        return [best, lanes_folded(b, "min", position)]
+        first = lanes_folded(b, "min", position)
+        if self.gives_position:
+            return [best, first]
+        same = b.emit(f"vector.broadcast {first} : i64 to {b.type_text(torch.int64)}", torch.int64)
+        value = b.select(b.eq(position, same), value, b.constant(self.identity, self.dtype))
+        return [lanes_folded(b, extreme, value), first]  # of one lane, so that a zero keeps its sign
 
     def result(self, b: VectorBuilder, state: list[Value]) -> Value:
         if self.compensated:  # of an infinite sum what was lost is NaN
             s, lost = state
             return b.cast(b.select(b.eq(lost, lost), b.add(s, lost), s), self.node.dtype)
-        return state[-1] if self.positional else b.cast(state[0], self.node.dtype)
+        return state[-1] if self.gives_position else b.cast(state[0], self.node.dtype)
+
+
+def folds_of(nodes: list[Node], lanes: Callable[[Node], int]) -> list[LaneFold]:
+    """The folds of a pass: one for both results of `max` or `min`, whose accumulators are the same."""
+    positions = {
+        (n.attributes["kind"][3:], n.operands): n for n in nodes if n.attributes["kind"] in ("argmax", "argmin")
+    }
+    folds = []
+    for node in nodes:
+        kind, _, extreme = node.attributes["kind"].partition("_")
+        twin = positions.get((extreme, node.operands)) if kind == "first" else None
+        folds.append(LaneFold(node, lanes(node), twin=twin))
+    twins = [f.twin for f in folds]
+    return [f for f in folds if f.node not in twins]
 
 
 def merged(builder: Callable[[LaneFold], VectorBuilder], folds: list[LaneFold], state: list[Value]) -> list[Value]:

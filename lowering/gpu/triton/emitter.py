@@ -204,7 +204,7 @@ class TritonEmitter(Tiles):
     def reduced(self, fold: TritonFold, parts: Sequence[TritonValue]) -> TritonValue:
         """Blocks folded along the row, in the fold's dtype: for an arg reduction, the position."""
         if not self.has_block:
-            return parts[-1]
+            return parts[-1] if fold.gives_position else parts[0]
         dims = parts[0].tile - {"r"}
         keep = ", keep_dims=True" if len(self.blocks) > 1 else ""
         arguments = f"{self.axis()}, fold_{fold.function}{keep}"
@@ -212,7 +212,9 @@ class TritonEmitter(Tiles):
             text = f"tl.reduce({parts[0]}, {arguments})"
             return self.lines.name(text if "r" in self.masks else self.from_zero(fold, text), fold.dtype, dims)
         pair = self.lines.name(f"tl.reduce(({parts[0]}, {parts[1]}), {arguments})", fold.dtype, dims)
-        return self.lines.name(f"{pair}[1]", self.indices.dtype, dims)
+        if fold.gives_position:
+            return self.lines.name(f"{pair}[1]", self.indices.dtype, dims)
+        return self.lines.name(f"{pair}[0]", fold.dtype, dims)
 
     def from_zero(self, fold: TritonFold, text: str) -> str:
         """A fold of one block as one that begins with 0.0: eager's sum of -0.0 alone is 0.0. Of many blocks it does begin so."""

@@ -71,7 +71,8 @@ class TritonFold(Fold):
     @property
     def function(self) -> str:
         ordered = self.kind.endswith(("max", "min")) and self.source.is_floating_point
-        return f"last_{self.kind}" if self.keeps_last else f"nan_{self.kind}" if ordered else self.kind
+        kind = self.kind.replace("first_", "arg")  # both find the extreme and its position
+        return f"last_{kind}" if self.keeps_last else f"nan_{kind}" if ordered else kind
 
     @property
     def keeps_last(self) -> bool:

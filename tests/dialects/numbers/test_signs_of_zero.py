@@ -10,6 +10,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+import mlirc
+
 DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 FUNCTIONS: dict[str, Callable] = {
     "sum": lambda x: x.sum(-1),
@@ -81,7 +83,7 @@ FUNCTIONS: dict[str, Callable] = {
     "alpha": lambda x: torch.sub(x, x.flip(1), alpha=2),
 }
 # Of -0.0 and 0.0 neither is the larger; eager takes the one or the other by the place in a vector.
-EITHER = {"amax", "max", "max_pool overlapping", "max_pool", "max_pool 1d"}
+EITHER = {"amax", "max_pool overlapping", "max_pool", "max_pool 1d"}
 
 # Gradients whose every incoming element is -0.0: eager's softmax gives 0.0 along the last or the first dimension and -0.0 along
 # others (below); its group norm's, multiplied out around x, have the sign of x's products.
@@ -166,3 +168,68 @@ def test_folds_of_one_zero(dtype):
     torch.compiler.reset()
     got = torch.compile(program, backend="mlirc", fullgraph=True)(zeros)
     assert [x.signbit().tolist() for x in got] == [x.signbit().tolist() for x in program(zeros)]
+
+
+PLACES = [
+    ((5, 7), 1),
+    ((5, 7), 0),
+    ((2, 1), 1),
+    ((3, 40, 6), 1),
+    ((3, 40, 6), 0),
+    ((9, 200), 1),
+    ((300, 3), 0),
+    ((300, 3), 1),
+    ((2, 3000), 1),
+]
+
+
+def extremes(xs: list[torch.Tensor]) -> list[torch.Tensor]:
+    """Extremes with their positions and alone, of rows and columns, of what is read and of what is computed."""
+    found: list[torch.Tensor] = []
+    for x, (_, dim) in zip(xs, [p for p in PLACES for _ in range(6)], strict=True):
+        found += [
+            *x.max(dim),
+            *x.min(dim, keepdim=True),
+            x.neg().max(dim, keepdim=True).values,
+            x.mul(2).min(dim).values,
+        ]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("dtype", "dynamic"),
+    [(torch.float32, False), *(pytest.param(t, True, marks=pytest.mark.full) for t in DTYPES)],
+    ids=str,
+)
+def test_an_extreme_is_the_element_at_its_index(dtype, dynamic):
+    """Of -0.0 and 0.0 the first, of NaN beside them the NaN, in a row of -inf or of one element, too."""
+    xs = []
+    for shape, _ in PLACES:
+        for values in (
+            [-0.0, 0.0, -1.0, -0.0],
+            [0.0, -0.0, 1.0],
+            [0.0, -0.0, torch.nan, 2.0, -2.0, 0.0, -0.0],
+            [-torch.inf],
+        ):
+            x = torch.tensor(values, dtype=dtype)[torch.randint(0, len(values), shape)]
+            xs.append(x)
+        xs += [x.mT.contiguous().mT, x.repeat_interleave(2, -1)[..., ::2]]
+    torch.compiler.reset()
+    got = torch.compile(extremes, backend="mlirc", fullgraph=True, dynamic=dynamic)(xs)
+    for mine, eager in zip(got, extremes(xs), strict=True):
+        torch.testing.assert_close(mine, eager, rtol=0, atol=0, equal_nan=True)
+        assert torch.equal(signs(mine), signs(eager))
+
+
+def test_a_softmax_of_the_program_does_not_look_for_the_first_extreme():
+    """Its exponentials are the same for both zeros, and a maximum without its position costs half."""
+
+    def softmax(x):
+        e = (x - x.max(-1, keepdim=True).values).exp()
+        return e / e.sum(-1, keepdim=True)
+
+    def shown(x):
+        return x - x.max(-1, keepdim=True).values
+
+    reports = {f: str(mlirc.explain(f)(torch.randn(4, 40))) for f in (softmax, shown)}
+    assert "first_max" in reports[shown] and "first_max" not in reports[softmax]
