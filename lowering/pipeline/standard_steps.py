@@ -60,10 +60,14 @@ def past(steps: Sequence[StandardStep], anchor: str) -> int:
     return runs[int(number or 1) - 1] + 1
 
 
-def inserted(steps: Sequence[StandardStep], anchor: str, text: str) -> list[StandardStep]:
-    """The steps with the passes of `text` after the anchor, in its stage. Raises PipelineError."""
+def inserted(steps: Sequence[StandardStep], side: str, anchor: str, text: str) -> list[StandardStep]:
+    """The steps with the passes of `text` before or after the anchor, in its stage. Raises PipelineError."""
     place = past(steps, anchor)
-    stage = anchor if anchor in STAGES else steps[place - 1].stage
+    if side == "before":
+        place = next((k for k, s in enumerate(steps) if s.stage == anchor), place - 1)
+        stage = steps[place].stage
+    else:
+        stage = anchor if anchor in STAGES else steps[place - 1].stage
     return [*steps[:place], *(StandardStep(stage, step) for step in parse(text)), *steps[place:]]
 
 
@@ -71,12 +75,7 @@ def with_insertions(stages: Mapping[str, str], insertions: Iterable[Insertion]) 
     """Stages, as texts by name, with passes inserted; later insertions may name earlier ones. Raises PipelineError."""
     steps = [StandardStep(stage, step) for stage, text in stages.items() for step in parse(text)]
     for side, anchor, text in insertions:
-        if side == "after":
-            steps = inserted(steps, anchor, text)
-            continue
-        place = next((k for k, s in enumerate(steps) if s.stage == anchor), None)
-        place = past(steps, anchor) - 1 if place is None else place
-        steps[place:place] = [StandardStep(steps[place].stage, step) for step in parse(text)]
+        steps = inserted(steps, side, anchor, text)
     return {stage: text_of([s for s in steps if s.stage == stage]) for stage in stages}
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from mlirc.commands.chosen_passes import Chosen, import_extra
+from mlirc.commands.chosen_passes import Chosen, import_extra, insertion_options
 from mlirc.commands.failure import HELP, Failure, reported
 from mlirc.commands.module_file import check_outputs, parse_file, write_output
 from mlirc.commands.target import give_target
@@ -37,9 +37,7 @@ SMALL = "bisected.mlir"
 )
 @click.option("--start-after", "start", metavar="ANCHOR", help="With --pipeline: as of mlirc opt.")
 @click.option("--stop-after", "stop", metavar="STAGE", help="With --pipeline: as of mlirc opt.")
-@click.option(
-    "--passes-after", "insertions", multiple=True, metavar="ANCHOR=PASSES", help="With --pipeline: as of mlirc opt."
-)
+@insertion_options
 @click.option(
     "--import",
     "extra",

@@ -1,4 +1,4 @@
-"""Which passes a command line chooses: -p, --pipeline, --start-after, --stop-after, --passes-after, and what --import adds."""
+"""Which passes a command line chooses: -p, --pipeline, --start-after, --stop-after, --passes-after, --passes-before, and what --import adds."""
 
 import importlib
 import runpy
@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import click
 
 from mlirc.commands.failure import Failure
 
@@ -24,6 +26,25 @@ def import_extra(name: str) -> None:
         raise Failure(f"--import {name}: {error}", 2) from error
     except (Exception, SystemExit) as error:
         raise Failure(f"--import {name}: {type(error).__name__}: {error}", 2) from error
+
+
+def insertion_options(command: Any) -> Any:
+    """Give a command --passes-after and --passes-before: its argument `insertions` has pairs ("after" or "before", ANCHOR=PASSES)."""
+
+    def keep(context: click.Context, option: click.Parameter, given: Sequence[str]) -> None:
+        side = str(option.name).removeprefix("passes_")
+        context.params.setdefault("insertions", []).extend((side, text) for text in given)
+
+    for side, example in (("before", "plan=my-pass"), ("after", "fuse=my-pass")):
+        command = click.option(
+            f"--passes-{side}",
+            multiple=True,
+            metavar="ANCHOR=PASSES",
+            expose_value=False,
+            callback=keep,
+            help=f"With --pipeline: insert passes {side} a stage or pass: {example}.",
+        )(command)
+    return command
 
 
 REWRITES = "Let PASS take these of its rewrites, numbered from 0, and no others: fuse-elementwise=0-41,50,60- or none."
@@ -57,14 +78,14 @@ class Chosen:
     text          of -p
     pipeline      the name of a standard one
     start, stop   anchors in it (standard_steps.py): what is passed over, and the stage that is the last
-    insertions    ANCHOR=PASSES
+    insertions    ("after" or "before", ANCHOR=PASSES)
     """
 
     text: str | None
     pipeline: str | None = None
     start: str | None = None
     stop: str | None = None
-    insertions: Sequence[str] = ()
+    insertions: Sequence[tuple[str, str]] = ()
 
     def __post_init__(self) -> None:
         """Raises Failure, before any file is read, for what is wrong with any module."""
@@ -73,7 +94,7 @@ class Chosen:
         for option, given in (
             ("--stop-after", self.stop),
             ("--start-after", self.start),
-            ("--passes-after", self.insertions),
+            *((f"--passes-{side}", True) for side, _ in self.insertions),
         ):
             if given and self.pipeline is None:
                 raise Failure(f"{option} goes with --pipeline", 2)
@@ -105,16 +126,16 @@ class Chosen:
 
         steps, added = self._steps()
         rest = steps[past(steps, self.start) :] if self.start else left(steps, module)
-        for anchor, extra in added.items():
+        for place, extra in added:
             if any(not any(step is other for other in rest) for step in extra):
                 form = form_of_module(module)
                 raise PipelineError(
-                    f"--passes-after {anchor}: the module is past it, in the {form} form; --start-after says where to go on"
+                    f"{place}: the module is past it, in the {form} form; --start-after says where to go on"
                 )
         return text_of(rest)
 
-    def _steps(self) -> tuple[list[Any], dict[str, list[Any]]]:
-        """Up to where it is to stop, and of these what is inserted, by its anchor. Raises PipelineError and ValueError."""
+    def _steps(self) -> tuple[list[Any], list[tuple[str, list[Any]]]]:
+        """Up to where it is to stop, and of these what each option inserts. Raises PipelineError and ValueError."""
         from mlirc.lowering.pipeline.parser import PipelineError
         from mlirc.lowering.pipeline.pipelines import STAGES, pipeline
         from mlirc.lowering.pipeline.standard_steps import inserted, past, standard_steps
@@ -122,20 +143,20 @@ class Chosen:
         assert self.pipeline is not None
         pipeline(self.pipeline, self.stop or STAGES[-1])
         original = standard_steps(self.pipeline)
-        steps, added = original, {}
-        for given in self.insertions:
+        steps, added = original, []
+        for side, given in self.insertions:
             anchor, equals, text = given.partition("=")
             if not equals or not text.strip():
-                raise PipelineError(f"--passes-after '{given}': write ANCHOR=PASSES, as fuse=my-pass")
+                raise PipelineError(f"--passes-{side} '{given}': write ANCHOR=PASSES, as fuse=my-pass")
             before = steps
-            steps = inserted(steps, anchor.strip(), text)
-            added[anchor] = [s for s in steps if not any(s is other for other in before)]
+            steps = inserted(steps, side, anchor.strip(), text)
+            added.append((f"--passes-{side} {anchor}", [s for s in steps if not any(s is other for other in before)]))
         if self.start and past(steps, self.start) > past(steps, self.stop or STAGES[-1]):
             raise PipelineError(f"--start-after {self.start} is after --stop-after {self.stop}: nothing is left to run")
         steps = steps[: past(steps, self.stop or STAGES[-1])]
-        for anchor, extra in added.items():
+        for place, extra in added:
             if any(not any(s is other for other in steps) for s in extra):
-                raise PipelineError(f"--passes-after {anchor}: comes after --stop-after {self.stop}")
+                raise PipelineError(f"{place}: comes after --stop-after {self.stop}")
         return steps, added
 
     def _run(self, text: str) -> str:

@@ -4,7 +4,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -14,11 +14,13 @@ HELP = {"help_option_names": ["-h", "--help"]}
 
 
 class Failure(Exception):
-    """Ends a command. `code` is 1 where a file or a pass is wrong, 2 where the command line is."""
+    """Ends a command. `code` is 1 where a file or a pass is wrong, 2 where the command line is; `more` are messages on lines of
+    their own, where several parts of a file are wrong."""
 
-    def __init__(self, message: str, code: int = 1):
+    def __init__(self, message: str, code: int = 1, more: Sequence[str] = ()):
         super().__init__(message)
         self.code = code
+        self.messages = [message, *more]
 
 
 class WrongUsage(click.UsageError):
@@ -93,11 +95,12 @@ def _in_one_line() -> Iterator[None]:
 
 @contextmanager
 def reported(traceback: bool = False) -> Iterator[None]:
-    """Turns a Failure into its line and exit code. With `traceback` it is raised instead."""
+    """Turns a Failure into its lines and exit code. With `traceback` it is raised instead."""
     try:
         yield
     except Failure as failure:
         if traceback:
             raise
-        click.echo(f"{click.get_current_context().command_path}: {' '.join(str(failure).split())}", err=True)
+        for message in failure.messages:
+            click.echo(f"{click.get_current_context().command_path}: {' '.join(message.split())}", err=True)
         sys.exit(failure.code)

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from mlirc.commands.chosen_passes import REWRITES, Chosen, import_extra, plan_of, rewrites_of
+from mlirc.commands.chosen_passes import REWRITES, Chosen, import_extra, insertion_options, plan_of, rewrites_of
 from mlirc.commands.emitted import checked_kind, emitted
 from mlirc.commands.failure import HELP, Failure, OneLineUsage, reported
 from mlirc.commands.few_collections import few_collections
@@ -64,13 +64,7 @@ class Shown:
     metavar="STAGE",
     help="With --pipeline: the last stage to run (simplify, fuse, plan, lower).",
 )
-@click.option(
-    "--passes-after",
-    "insertions",
-    multiple=True,
-    metavar="ANCHOR=PASSES",
-    help="With --pipeline: insert passes after a stage or pass: fuse=my-pass.",
-)
+@insertion_options
 @click.option(
     "--rewrites",
     "limits",
@@ -272,17 +266,25 @@ def _each_part(file: str, target: str | None, chosen: Chosen, shown: Shown, diag
         text = read_file(file).decode()
     except UnicodeDecodeError as error:
         raise Failure(f"{file}: byte {error.start} is not UTF-8") from error
-    results = []
+    results, wrong = [], []
     for part in parts_of(text):
         message = None
         try:
-            results.append(_run(file, part.text.encode(), target, chosen, shown, part=True))
+            expected = expected_errors(part.text, file) if diagnostics else []
+            try:
+                results.append(_run(file, part.text.encode(), target, chosen, shown, part=True))
+            except Failure as failure:
+                if not diagnostics or failure.code == 2:
+                    raise
+                message = " ".join(str(failure).split())
+            if diagnostics:
+                compare(expected, message, file)
         except Failure as failure:
-            if not diagnostics or failure.code == 2:
+            if failure.code == 2:
                 raise
-            message = " ".join(str(failure).split())
-        if diagnostics:
-            compare(expected_errors(part.text, file), message, file)
+            wrong.append(str(failure))
+    if wrong:
+        raise Failure(wrong[0], more=wrong[1:])
     return "// -----\n".join(results)
 
 

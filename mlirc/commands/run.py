@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from mlirc.commands.chosen_passes import REWRITES, Chosen, import_extra, rewrites_of
+from mlirc.commands.chosen_passes import REWRITES, Chosen, import_extra, insertion_options, rewrites_of
 from mlirc.commands.failure import HELP, Failure, reported
 from mlirc.commands.few_collections import few_collections
 from mlirc.commands.module_file import check_outputs, parse_file, write_whole
@@ -31,9 +31,7 @@ MOST_PRINTED = 200  # elements of a value
     "--pipeline", metavar="NAME", help="First run a standard pipeline, by name, from the stage that FILE is in."
 )
 @click.option("--start-after", "start", metavar="ANCHOR", help="With --pipeline: as of mlirc opt.")
-@click.option(
-    "--passes-after", "insertions", multiple=True, metavar="ANCHOR=PASSES", help="With --pipeline: as of mlirc opt."
-)
+@insertion_options
 @click.option("--rewrites", "limits", multiple=True, metavar="PASS=RANGES", help=REWRITES)
 @click.option(
     "--import",

@@ -46,6 +46,7 @@ OPTIONS = {  # values that are wrong for any command
     "--start-after": ["nowhere", "cse#9"],
     "--stop-after": ["nowhere"],
     "--passes-after": ["nowhere=cse", "fuse", "fuse=nowhere", "="],
+    "--passes-before": ["nowhere=cse", "fuse", "fuse=nowhere", "="],
     "--rewrites": ["nowhere=1", "cse", "cse=-1", "cse=2-1", "cse=" + "9" * 40 + "x"],
     "--import": ["raises.py", "syntax.py", "exits.py", "gone.py", "no.such.module", "", "folder", "\0"],
     "--inputs": ["gone", "folder", "not.safetensors", "good.mlir", ""],

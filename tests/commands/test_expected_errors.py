@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.commands.command import bad, good
+from tests.commands.command import bad, good, run
 
 X = "tensor<4xf32>"
 RIGHT = f"""func.func @graph(%x: {X}) -> {X} {{
@@ -29,6 +29,18 @@ def test_lines_are_those_of_the_file(tmp_path):
     assert f"{path}:7:8: unregistered" in bad("opt", path, "-p", "cse", "--split-input-file")
 
 
+@pytest.mark.parametrize("option", [(), ("--verify-diagnostics",)])
+def test_each_part_that_fails_is_told(option):
+    done = run(
+        "opt", "-", "-p", "cse", "--split-input-file", *option, text=f"{WRONG}// -----\n{RIGHT}// -----\n{WRONG}"
+    )
+    assert (done.exit_code, done.stdout) == (1, "")
+    assert [
+        "unregistered" in line and place in line
+        for line, place in zip(done.stderr.splitlines(), (":2:8", ":12:8"), strict=True)
+    ] == [True, True]
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -38,6 +50,7 @@ def test_lines_are_those_of_the_file(tmp_path):
         WRONG.replace("  return", "  // expected-error@above {{mlirc.expp}}\n  return"),
         WRONG.replace("f32>\n  return", "f32>  // expected-error {{did you mean 'mlirc.exp'}}\n  return"),
         RIGHT.replace("  %0 =", "  // expected-error@+1 {{takes the kernel form}}\n  %0 ="),
+        BELOW.replace("error@below {{unregistered", "error-re @below {{un{{[a-z]+}}"),
     ],
 )
 def test_expected_errors(text):
@@ -49,8 +62,28 @@ def test_expected_errors(text):
     ("text", "message", "code"),
     [
         (WRONG, "unexpected error: -:2:8: unregistered operation 'mlirc.expp'", 1),
-        (BELOW.replace("@below", "@+2"), "unexpected error", 1),
-        (BELOW.replace("mlirc.expp'}", "mlirc.other'}"), "unexpected error", 1),
+        (
+            BELOW.replace("@below", "@+2"),
+            "-:3: expected error \"unregistered operation 'mlirc.expp'\" is here, not at line 4",
+            1,
+        ),
+        (
+            BELOW.replace("mlirc.expp'}", "mlirc.other'}"),
+            "unexpected error, where \"unregistered operation 'mlirc.other'\" was",
+            1,
+        ),
+        (
+            BELOW.replace("expected-error", "expected_error"),
+            "-:2: not understood; write // expected-error@below {{text}}",
+            2,
+        ),
+        (BELOW.replace("{{", "").replace("}}", ""), "-:2: not understood", 2),
+        (
+            BELOW.replace("error@below {{", "error-re@below {{{{[}}"),
+            "-:2: expected-error-re: unterminated character set",
+            2,
+        ),
+        (RIGHT + "// expected-error 2 {{something}}\n", "-:5: not understood", 2),
         (RIGHT + "// expected-error {{something}}\n", '-:5: expected error "something" was not produced', 1),
         (RIGHT + "// expected-remark {{something}}\n", "-:5: expected-remark: there are errors only", 2),
         (RIGHT + "// expected-error@here {{something}}\n", "write @+1, @-1, @above or @below", 2),

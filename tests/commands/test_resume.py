@@ -64,6 +64,16 @@ def test_passes_are_inserted():
     )
     kernels = good("opt", "-", "--pipeline", "cpu", "--stop-after", "fuse", text=GRAPH).stdout
     assert steps("--passes-after", "plan=cse", text=kernels) == "plan-memory,cse,lower-kernels"
+    assert steps("--passes-before", "lower=cse", text=kernels) == "plan-memory,cse,lower-kernels"
+    before = steps("--passes-before", "fuse=eliminate-dead", "--passes-before", "to-kernels=cse")
+    assert before == joined("simplify") + ",eliminate-dead," + joined("fuse", "plan", "lower").replace(
+        "to-kernels", "cse,to-kernels"
+    )
+    simplified = good("opt", "-", "--pipeline", "cpu", "--stop-after", "simplify", text=GRAPH).stdout
+    assert steps("--passes-before", "fuse=cse", text=simplified) == "cse," + joined("fuse", "plan", "lower")
+    assert steps(
+        "--passes-before", "plan=eliminate-dead", "--passes-after", "eliminate-dead#2=cse", text=kernels
+    ).startswith("eliminate-dead,cse,")
 
 
 @pytest.mark.parametrize(
@@ -74,6 +84,12 @@ def test_passes_are_inserted():
         (("--passes-after", "fuse"), "write ANCHOR=PASSES, as fuse=my-pass"),
         (("--passes-after", "cse=cse"), "'cse' runs 3 times in this pipeline; say which: cse#1 to cse#3"),
         (("--passes-after", "plan=cse", "--stop-after", "fuse"), "comes after --stop-after fuse"),
+        (
+            ("--passes-before", "plan=cse", "--stop-after", "fuse"),
+            "--passes-before plan: comes after --stop-after fuse",
+        ),
+        (("--passes-before", "fuze=cse"), r"no stage or pass 'fuze' in this pipeline; did you mean 'fuse'\?"),
+        (("--passes-before", "fuse"), "--passes-before 'fuse': write ANCHOR=PASSES, as fuse=my-pass"),
         (("--start-after", "to-kernels", "--stop-after", "simplify"), "to-kernels is after --stop-after simplify"),
         (("--passes-after", "xyzzy=cse"), "no stage or pass 'xyzzy' in this pipeline; it has simplify, fuse"),
         (("--start-after", "cse#4"), "'cse#4': 'cse' runs 3 times in this pipeline"),
@@ -88,6 +104,9 @@ def test_wrong_anchors(arguments, message):
 def test_what_is_to_be_inserted_is_never_left_out_in_silence():
     planned = good("opt", "-", "--pipeline", "cpu", "--stop-after", "plan", text=GRAPH).stdout
     line = bad("opt", "-", "--pipeline", "cpu", "--passes-after", "fuse=cse", text=planned, code=2)
+    assert "--passes-after fuse: the module is past it, in the memory form" in line
+    twice = ("--passes-after", "fuse=cse", "--passes-after", "fuse=canonicalize", "--passes-before", "lower=cse")
+    line = bad("opt", "-", "--pipeline", "cpu", *twice, text=planned, code=2)
     assert "--passes-after fuse: the module is past it, in the memory form" in line
 
 
