@@ -119,7 +119,7 @@ def run_stage(lowering: Lowering, stage: str) -> Lowering:
         for call in lowering.after_pass:
             call()
 
-    how = {"record": record, "verify": False, "proofs": PROOFS, "given": lowering.given}
+    how = {"record": record, "verify": False, "verify_others": True, "proofs": PROOFS, "given": lowering.given}
     run_pipeline(lowering.module, text, after_pass if lowering.after_pass else None, **how)
     if record.ledger.fusion is not None and stage == list(lowering.graph.stages)[-1]:
         record.ledger.fusion.check_plan()

@@ -1,5 +1,6 @@
 """What fails in a step becomes an error that names the op, the user's source line, and a file that reproduces it."""
 
+import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -12,7 +13,8 @@ from mlirc.frontend.graph.observer import Observer
 from mlirc.frontend.importer.locations import where
 from mlirc.frontend.report.reproduce import import_script, write_reproducer
 from mlirc.lowering.module import errors
-from mlirc.lowering.pipeline.pass_manager import PassError
+from mlirc.lowering.pipeline.parser import parse
+from mlirc.lowering.pipeline.pass_manager import PassError, to_import
 
 
 class StepErrors(Observer):
@@ -47,9 +49,10 @@ def import_error(graph: AtenGraph, error: Exception) -> UnsupportedGraph | Compi
 
 
 def pass_error(kind: str, error: PassError) -> CompilationError:
-    reproducer = f"// mlirc opt %s -p '{error.step}'\n// {error}\n{error.module_text}"
-    path = write_reproducer(kind, error.step, reproducer, ".mlir")
-    return CompilationError(f"{error}; to reproduce: mlirc opt {path} -p '{error.step}'")
+    source = to_import(parse(error.step)[0].name)
+    words = f"-p '{error.step}'" + (f" --import {shlex.quote(source)}" if source else "")
+    path = write_reproducer(kind, error.step, f"// mlirc opt %s {words}\n// {error}\n{error.module_text}", ".mlir")
+    return CompilationError(f"{error}; to reproduce: mlirc opt {path} {words}")
 
 
 def emit_error(lowering: Any, error: Exception) -> CompilationError:

@@ -10,6 +10,7 @@ offer under the entry point group `mlirc.passes`. There is no list to maintain. 
 import functools
 import importlib
 import importlib.metadata
+import inspect
 import pkgutil
 import re
 import time
@@ -86,6 +87,25 @@ def passes() -> dict[str, type]:
     return found
 
 
+def given_by_others(name: str) -> type | None:
+    """The pass of that name, where it is not one of mlirc's own."""
+    cls = find_pass(name)
+    return None if cls is None or cls.__module__.startswith("mlirc.") else cls
+
+
+def to_import(name: str) -> str | None:
+    """What `--import` needs for a pass that a file or a module registers; None for ours, and for what an entry point offers."""
+    cls = given_by_others(name)
+    if cls is None or any(entry.module == cls.__module__ for entry in _others()):
+        return None
+    if "." in cls.__module__:  # of a package, where a file alone may lack what it imports
+        return cls.__module__
+    try:
+        return inspect.getsourcefile(cls)
+    except (OSError, TypeError):  # typed in, and in no file
+        return None
+
+
 def register(cls: type) -> type:
     """Decorator: add a pass for this process, as if its file stood in lowering/passes/."""
     passes()[cls.name] = cls
@@ -147,6 +167,7 @@ def run_pipeline(
     verify: bool = True,
     proofs: str = "tried",
     given: Given | None = None,
+    verify_others: bool = False,
 ) -> PipelineRun:
     """Run the passes of `pipeline` on `module`, in place. `after_pass(step, module)` is called after each.
 
@@ -154,7 +175,8 @@ def run_pipeline(
     by the pass's name: {"lower-kernels": {"listener": f}}.
 
     MLIR verifies after each pass; the form that the last one leaves is verified in full, and if it is wrong, the forms
-    before, to find the pass that did it. Without `verify` that is left to a later call with the same record, to verify_result, or for when a
+    before, to find the pass that did it. With `verify_others` so is what each pass leaves that is not mlirc's own, with proofs that are
+    tried. Without `verify` that is left to a later call with the same record, to verify_result, or for when a
     pass fails. Raises PipelineError for a pipeline that is wrong, or that is not for a module of this form; PassError when
     a pass fails; StageError where the module given was wrong already. `proofs` as in verify_stage.
     """
@@ -181,6 +203,8 @@ def run_pipeline(
                 if isinstance(error, PipelineError):
                     raise
                 raise _pass_error(*before[-1], error) from error
+            if verify_others and given_by_others(step.name):
+                verify_result(module, record, "tried")
             record.passes.append(PassRun(str(step), time.perf_counter() - start))
             if after_pass:
                 after_pass(str(step), module)

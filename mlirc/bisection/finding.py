@@ -12,7 +12,7 @@ from mlirc.bisection.search import Culprit, find_culprit, makes_code, whole_step
 from mlirc.bisection.trial import ERROR, MACHINE, SLOW, Case, Symptom, Trials
 from mlirc.lowering.module.counted import counted
 from mlirc.lowering.pipeline.parser import parse
-from mlirc.lowering.pipeline.pass_manager import find_pass
+from mlirc.lowering.pipeline.pass_manager import given_by_others
 from mlirc.lowering.pipeline.rewrites import Rewrite, print_limits
 
 
@@ -89,8 +89,8 @@ def materialized(culprit: Culprit, trials: Trials) -> Case:
 
 def source_of(step: str) -> str:
     """The source of a pass that is not mlirc's, "my_pass.py:12"; else ""."""
-    cls: Any = find_pass(parse(step)[0].name) if step else None
-    if cls is None or cls.__module__.startswith("mlirc."):
+    cls: Any = given_by_others(parse(step)[0].name) if step else None
+    if cls is None:
         return ""
     try:
         return f"{Path(inspect.getsourcefile(cls.run) or '').name}:{inspect.getsourcelines(cls.run)[1]}"

@@ -1,11 +1,14 @@
 """What goes wrong says so: which pass, which op, which line of the user's, and a file that fails in the same way."""
 
+import importlib
 import logging
 import re
 import runpy
+import sys
 import tempfile
 import warnings
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 import torch
@@ -19,7 +22,7 @@ from mlirc.dialects.core.dialect import IMPORTS
 from mlirc.frontend import statistics
 from mlirc.frontend.driver import verification
 from mlirc.lowering.module.errors import UnsupportedByPass
-from mlirc.lowering.pipeline.pass_manager import passes, register
+from mlirc.lowering.pipeline.pass_manager import passes, register, to_import
 
 
 @pytest.fixture(autouse=True)
@@ -97,6 +100,15 @@ class BreaksKernel(Broken):
     def spoil(self, function, op):
         body = list(op.regions[0].blocks[0].operations)
         body[-1].operation.attributes["maps"] = ir.ArrayAttr.get([ir.StringAttr.get("d0, d7")])
+
+
+class BreaksSizes(Broken):
+    """Leaves ops whose sizes disagree, of which passes behind it make a kernel that reads past the end of a tensor."""
+
+    name, breaks = "breaks-sizes", "mlirc.tanh"
+
+    def spoil(self, function, op):
+        op.operation.operands[0] = function.arguments[1]
 
 
 class LeavesGraphOps(Broken):
@@ -186,6 +198,37 @@ def test_the_error_leaves_a_file_that_fails_in_the_same_way(pipeline, message, e
     assert done.exit_code == 1 and done.stdout == ""
     assert re.search(expected(message), done.stderr)
     assert not statistics.fallbacks
+
+
+@pytest.mark.parametrize("place", ["after simplify", "before decompose", "before to-kernels"])
+def test_what_a_pass_of_a_users_own_leaves_is_verified_before_others_hide_it(place, monkeypatch):
+    monkeypatch.setattr(verification, "EACH_STAGE", False)
+    monkeypatch.setattr(verification, "PROOFS", "none")
+    with (
+        pytest.raises(Exception, match=expected(r"pass 'breaks-sizes' failed: mlirc.tanh \(\S*test_errors.py:{2}\)")),
+        torch.no_grad(),
+    ):
+        compiled(program, insert={place: "breaks-sizes"}, fallback="error")(X, Y)
+
+
+def test_the_command_says_where_a_users_pass_came_from(tmp_path, monkeypatch):
+    (tmp_path / "of_mine.py").write_text(
+        "from dataclasses import dataclass\nfrom mlirc.passes import register\n\n@register\n@dataclass(frozen=True)\nclass OfMine:\n"
+        "    name = 'of-mine'\n    def run(self, function, ledger):\n        raise KeyError('mine')\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    importlib.import_module("of_mine")
+    try:
+        with pytest.raises(Exception, match="KeyError: 'mine'") as raised, torch.no_grad():
+            compiled(program, insert={"after simplify": "of-mine"}, fallback="error")(X, Y)
+    finally:
+        del passes()["of-mine"], sys.modules["of_mine"]
+    command = re.search(r"mlirc opt (\S+) -p 'of-mine' --import (\S+)", str(raised.value))
+    done = CliRunner().invoke(opt, [command[1], "-p", "of-mine", "--import", command[2]])
+    assert done.exit_code == 1 and "KeyError: 'mine'" in done.stderr
+    passes().pop("of-mine")
+    assert f"-p 'of-mine' --import {tmp_path / 'of_mine.py'}" in Path(command[1]).read_text()
+    assert [to_import(name) for name in ("cse", "to-kernels", "raises")] == [None, None, __name__]
 
 
 def test_a_call_of_no_routine_leaves_a_file():
