@@ -51,7 +51,10 @@ def square(g, x):
 
 @imports(aten.pow.Tensor_Scalar)
 def pow_scalar(g, x, exponent):
-    """Exponents for which eager does not call pow have the formulas of eager: sqrt(-inf) is NaN, pow(-inf, 0.5) is inf."""
+    """Exponents for which eager does not call pow have the formulas of eager: sqrt(-inf) is NaN, pow(-inf, 0.5) is inf.
+
+    Eager rounds an exponent to a half type: bfloat16's (-2) ** 2.001 is (-2) ** 2.
+    """
     dtype = g.out.dtype if g.out else g.promote(x, exponent)
     need_kernel_dtypes(dtype)
     if dtype == torch.bool:
@@ -61,7 +64,8 @@ def pow_scalar(g, x, exponent):
     if not dtype.is_floating_point:
         return integer_power(g, g.cast(x, dtype), exponent)
     (x,) = g.widen(g.cast(x, dtype))
-    if dtype == torch.float16 and abs(exponent) == 0.5 and g.info(x).device == "cpu":
+    given, exponent = exponent, rounded(exponent, dtype)
+    if abs(exponent) == 0.5 and (given != exponent or (dtype == torch.float16 and g.info(x).device == "cpu")):
         # eager's is C's pow, where -0.0 counts as 0.0 and -inf as inf
         root = g.select(g.eq(x, -math.inf), math.inf, g.sqrt(g.add(x, 0.0)))
         return root if exponent > 0 else g.reciprocal(root)
@@ -83,6 +87,11 @@ def pow_scalar(g, x, exponent):
         case -2:
             return g.reciprocal(g.mul(x, x))
     return g.pow(x, exponent)
+
+
+def rounded(exponent: int | float, dtype: torch.dtype) -> int | float:
+    """The exponent as a half type holds it; other dtypes leave it as it is."""
+    return torch.tensor(exponent, dtype=dtype).item() if dtype.itemsize == 2 and not math.isinf(exponent) else exponent
 
 
 @imports(aten.pow.Tensor_Tensor, aten.pow.Scalar)

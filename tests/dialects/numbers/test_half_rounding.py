@@ -191,3 +191,19 @@ def test_a_result_that_is_cast_up_is_one_of_its_dtype(name, dtype):
     f = compiled(lambda x, w: [COMPOSED[name](x, w).float(), COMPOSED[name](x, w).double(), COMPOSED[name](x, w)])
     single, double, half = f(x, w)
     assert torch.equal(single, half.float()) and torch.equal(double, half.double())
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_exponents(dtype):
+    """Eager rounds a constant exponent to the dtype, and what is 0.5 only then is no square root."""
+    near = [sign * (e + d) for e in (0.5, 1, 2, 3, 5) for d in (-1e-5, 0, 1e-5, 1e-3) for sign in (1, -1)]
+    exponents = [*near, 33.3, 257, 2049, 1e-50]
+
+    def powers(x):
+        return [x**e for e in exponents]
+
+    x = torch.tensor([2, -2, 1, -1, 0.0, -0.0, float("inf"), float("-inf"), 0.3, -0.7, 1.01]).to(dtype).repeat(4)
+    run = torch.compile(powers, backend="mlirc", options={"fallback": "error"})
+    for e, found, expected in zip(exponents, run(x), powers(x), strict=True):
+        limit = 2 * torch.finfo(dtype).eps
+        torch.testing.assert_close(found, expected, rtol=limit, atol=1e-6, equal_nan=True, msg=f"x ** {e}")
