@@ -170,6 +170,8 @@ def constant_pad(g, x, pad, value=0):
     low, shape = [0] * info.rank, list(info.shape)
     for k in range(len(pad) // 2):
         dim = info.rank - 1 - k
+        if not known_nonnegative(shape[dim] + sum(symbols.minimum(n, 0) for n in pad[2 * k : 2 * k + 2])):
+            raise NotOurs("padding that may cut off more elements than there are, which eager refuses")
         low[dim] = pad[2 * k]
         shape[dim] = shape[dim] + pad[2 * k] + pad[2 * k + 1]
     result = type_of(TensorInfo(info.dtype, tuple(shape), device=info.device))

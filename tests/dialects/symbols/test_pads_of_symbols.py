@@ -18,3 +18,17 @@ def test_amounts(mode, sides):
     if mode == "reflect":
         with pytest.raises(RuntimeError):
             run(x, 4)
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_more_cut_off_than_there_is(dynamic):
+    """Eager raises, also where the other side puts elements back."""
+    x = torch.arange(12.0).view(3, 4)
+    for sides in ((-5, 1), (1, -5), (-5, 5), (0, 0, 2, -4), (-3, -2)):
+        torch._dynamo.reset()
+        run = torch.compile(lambda x, sides: F.pad(x, sides), backend="mlirc", dynamic=dynamic)
+        if dynamic:
+            run(x, [2] * len(sides))
+        for raised in (F.pad, run):
+            with pytest.raises(RuntimeError):
+                raised(x, sides)
