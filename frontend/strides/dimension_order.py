@@ -9,6 +9,8 @@ Sizes and strides may be symbols (SymInt), which are never 0 or 1: a guard is ma
 from collections.abc import Sequence
 from typing import Any
 
+import torch
+
 from mlirc.frontend.torch_compat.dynamo.symbolic_shapes import statically_known_true
 
 Sizes = Sequence[Any]
@@ -26,7 +28,8 @@ def result_strides(shape: Sizes, operands: Sequence[Layout]) -> tuple:
         if all(all_same(strides, layouts[0]) for strides in layouts) and is_dense(shape, layouts[0]):
             return tuple(layouts[0])
     aligned = [broadcast_strides(shape, sizes, strides) for sizes, strides in operands]
-    return dense(shape, order(shape, aligned))
+    found = order(shape, aligned)
+    return row_major(shape) if found == list(reversed(range(len(shape)))) else dense(shape, found)
 
 
 def order(shape: Sizes, strides: Sequence[Sizes]) -> list[int]:
@@ -55,7 +58,12 @@ def dense(shape: Sizes, fastest_first: Sequence[int]) -> tuple:
 
 
 def row_major(shape: Sizes) -> tuple:
-    return dense(shape, list(reversed(range(len(shape)))))
+    """Strides without gaps, the last dimension the fastest. A size that may be 0 counts as 1, as in eager's empty tensors."""
+    return dense([n if at_least_one(n) else torch.sym_max(n, 1) for n in shape], list(reversed(range(len(shape)))))
+
+
+def at_least_one(size: Any) -> bool:
+    return statically_known_true(size >= 1)
 
 
 def channels_last(shape: Sizes) -> tuple:

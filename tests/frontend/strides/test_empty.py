@@ -23,3 +23,28 @@ def test_values(function):
         torch._dynamo.reset()
         run = torch.compile(FUNCTIONS[function], backend="mlirc", dynamic=True, options={"fallback": "error"})
         torch.testing.assert_close(run(x), FUNCTIONS[function](x))
+
+
+SLICED = {
+    "elementwise": lambda x, n: x[:, :n] + 1,
+    "two operands": lambda x, n: x[:, :n] * x[:, 2 : 2 + n],
+    "broadcast": lambda x, n: torch.zeros(3, n, 2) + x[:, :1, None],
+    "of rank 4": lambda x, n: x.view(1, 3, 4, 2)[:, :, :n].sin(),
+    "permuted": lambda x, n: x.view(3, 4, 2)[:, :n].permute(1, 0, 2) + 1,
+    "transposed": lambda x, n: x[:, :n].t() * 2,
+    "made": lambda x, n: torch.zeros(3, n, 2).relu(),
+}
+
+
+@pytest.mark.parametrize("name", SLICED)
+def test_strides_of_a_size_that_is_computed(name):
+    """One graph for all n, because no guard says that min(n, 4) is not 0."""
+    function = SLICED[name]
+    x = torch.randn(3, 8)
+    run = torch.compile(
+        lambda x, n: function(x, max(0, min(n, 4))), backend="mlirc", dynamic=True, options={"fallback": "error"}
+    )
+    for n in (3, 0, -1, 1, 2):
+        expected, found = function(x, max(0, min(n, 4))), run(x, n)
+        assert (found.shape, found.stride()) == (expected.shape, expected.stride())
+        torch.testing.assert_close(found, expected)
