@@ -5,6 +5,7 @@ import os
 import sys
 import zlib
 from pathlib import Path
+from typing import Any
 
 import hypothesis
 import pytest
@@ -42,18 +43,28 @@ def pytest_collection_modifyitems(config, items):
 
 def thinned(items: list[pytest.Item]) -> list[pytest.Item]:
     """Without some of the tests marked `thinned`: of each so many that every value of every parameter is in one of them."""
-    seen: set[tuple[str, str, int]] = set()
-    dropped: set[pytest.Item] = set()
+    members: dict[str, list[tuple[pytest.Item, set[tuple[str, int]]]]] = {}
     for item in sorted(items, key=lambda item: zlib.crc32(item.nodeid.encode())):
         combination = getattr(item, "callspec", None)
-        if combination is None or not item.get_closest_marker("thinned"):
-            continue
-        test = item.nodeid.partition("[")[0]
-        values = {(test, parameter, id(value)) for parameter, value in combination.params.items()}
-        if values <= seen:
-            dropped.add(item)
-        seen |= values
+        if combination is not None and item.get_closest_marker("thinned"):
+            values = {(parameter, id(value)) for parameter, value in combination.params.items()}
+            members.setdefault(item.nodeid.partition("[")[0], []).append((item, values))
+    dropped: set[pytest.Item] = set()
+    for test in members.values():
+        cover = without_superfluous(without_superfluous(test)[::-1])
+        dropped.update({item for item, _ in test} - {item for item, _ in cover})
     return [item for item in items if item not in dropped]
+
+
+def without_superfluous(members: list[tuple[Any, set]]) -> list[tuple[Any, set]]:
+    """Members in their order, each with a value that no earlier one has."""
+    seen: set = set()
+    chosen = []
+    for item, values in members:
+        if not values <= seen:
+            chosen.append((item, values))
+        seen |= values
+    return chosen
 
 
 @pytest.fixture(autouse=True)

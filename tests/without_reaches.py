@@ -1,8 +1,8 @@
 """A small battery of compiled programs against eager, and processes that go through it.
 
 python -m tests.without_reaches            does without what MLIRC_WITHOUT names
-python -m tests.without_reaches NAME ...   does without each in a child of its own, and prints the names of those that failed
-    --whole                                with all parts that ask for it, in place of one
+python -m tests.without_reaches NAME ...   does without them in children, several in each, and prints the names of those that failed
+    --whole                                with each in a child of its own, and all parts that ask for it in place of one
 """
 
 import os
@@ -11,6 +11,7 @@ import tempfile
 import threading
 import traceback
 from collections.abc import Callable
+from typing import TextIO
 
 import torch
 from torch import nn
@@ -20,6 +21,7 @@ from mlirc.codegen.abi import reach
 
 OF_A_WARM_CACHE = {"trace-result", "trace-metadata", "global-switches"}
 ON_GPU = {"cuda-generator", "raw-stream", "storage-use", "tf32"}  # never asked for where there is none
+GROUPS = 6
 
 
 def battery(fallback: str = "eager") -> None:
@@ -109,15 +111,23 @@ PARTS = [inference, training, sizes, budget, threads]
 def children(names: list[str], whole: bool) -> None:
     """Nothing was compiled before they are forked, so each child finds all that it does not do without.
 
-    Each does the part that compiles most, training, if that asks for what it does without.
+    Each does the part that compiles most, training, if that asks for what it does without. A child does without several
+    reaches, of different files; what the absence of the others kept from being asked for has a child of its own.
     """
     parts = parts_of_each()
-    for name in names:
-        asking = parts.get(name, [])
-        if not whole:
-            asking = [training] if training in asking else asking[:1]
-        if not in_child(lambda name=name, asking=asking: without(name, asking)):
-            print(name, flush=True)
+    names = [name for name in names if name not in ON_GPU or torch.cuda.is_available()]
+    groups = [[name] for name in names]
+    if not whole:
+        parts = {name: [training] if training in asking else asking[:1] for name, asking in parts.items()}
+        cold = [name for name in names if name not in OF_A_WARM_CACHE]
+        groups = [*(cold[k::GROUPS] for k in range(GROUPS)), *([name] for name in names if name in OF_A_WARM_CACHE)]
+    while groups:
+        group = groups.pop(0)
+        with tempfile.TemporaryFile("w+") as hidden:
+            if not in_child(lambda group=group, hidden=hidden: without(group, parts, hidden)):
+                print(*group, flush=True)
+            hidden.seek(0)
+            groups += [[name] for name in hidden.read().split()] if len(group) > 1 else []
 
 
 def in_child(work: Callable[[], object]) -> bool:
@@ -161,15 +171,20 @@ def forget_all() -> None:
         one.forget()
 
 
-def without(name: str, parts: list[Callable[[str], None]]) -> None:
-    os.environ[reach.VARIABLE] = name
+def without(names: list[str], parts: dict[str, list[Callable[[str], None]]], hidden: TextIO) -> None:
+    """Writes to `hidden` the names that a part asks for, and did not here."""
+    os.environ[reach.VARIABLE] = ",".join(names)
     forget_all()
-    if name in OF_A_WARM_CACHE:
+    if OF_A_WARM_CACHE.intersection(names):
         battery()
-    elif name not in ON_GPU or torch.cuda.is_available():
-        for part in parts:
-            part("eager")
-    assert reach.reaches[name]() is None and reach.VARIABLE in reach.reaches[name].why, "it was found"
+    else:
+        for part in PARTS:
+            if any(part in parts.get(name, []) for name in names):
+                part("eager")
+    hidden.writelines(f"{name}\n" for name in names if parts.get(name) and not reach.reaches[name].was_asked)
+    hidden.flush()
+    for name in names:
+        assert reach.reaches[name]() is None and reach.VARIABLE in reach.reaches[name].why, "it was found"
 
 
 if __name__ == "__main__":
