@@ -133,7 +133,7 @@ def calls(draw):
     )
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(calls(), st.integers(1, 3))
 def test_any_call(call, threads):
     check(*call, threads=threads)
