@@ -7,8 +7,8 @@ elimination at the same time.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from operator import is_
 from typing import Any
+from weakref import WeakValueDictionary
 
 from mlirc.dialects.core import symbols
 from mlirc.dialects.core.bindings import ir
@@ -24,6 +24,7 @@ FREE = frozenset(("read", "constant", "size"))  # no work of their own
 IMPLICIT = "implicit"
 DEQUANTISES = frozenset(("cast", "mul", "sub", "bitwise_and", "shift_right"))  # its first operand, a weight
 BYTES = ("i8", "si8", "ui8")
+Attributes = tuple[tuple[str, ir.Attribute], ...]
 
 
 @dataclass(eq=False, slots=True)
@@ -50,28 +51,61 @@ class Tensor:
             self.root = self
 
 
-@dataclass(eq=False, slots=True)
+class Kind:
+    """What a scalar value is beside what it is computed of. Equal ones are one object while they live, so that nodes compare by
+    identity; the context's lock guards them.
+
+    map      the expressions in iteration dimensions: a read's index, a size's value, a check_index's size
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "attributes",
+        "is_cheap",
+        "is_implicit_cast",
+        "is_work",
+        "map",
+        "masked",
+        "name",
+        "type",
+    )
+
+    def __init__(self, name: str, type_: ir.Type, attributes: Attributes, map_: Map, masked: bool):
+        self.name, self.type, self.attributes, self.map, self.masked = name, type_, attributes, map_, masked
+        self.is_implicit_cast = name == "cast" and any(key == IMPLICIT for key, _ in attributes)
+        self.is_work = name not in FREE and not self.is_implicit_cast
+        # whether computing it again costs next to nothing
+        self.is_cheap = name not in FOLDS and name != "check_index" and (name in FREE or OPS[name].cheap)
+
+
+_kinds: WeakValueDictionary[tuple, Kind] = WeakValueDictionary()
+
+
+def kind_of(name: str, type_: ir.Type, attributes: Attributes, map_: Map, masked: bool) -> Kind:
+    key = name, type_, attributes, map_, masked
+    found = _kinds.get(key)
+    if found is None:
+        found = _kinds[key] = Kind(*key)
+    return found
+
+
 class BodyNode:
     """One scalar value.
 
-    map      the expressions in iteration dimensions: a read's index, a size's value, a check_index's size
+    kind     its name, type, attributes, map and whether it is masked
+    tensor   of a read: its Tensor
     dims     the iteration dimensions that the value depends on
+    key      what equal nodes of a body have alike
     """
 
-    name: str
-    operands: tuple["BodyNode", ...]
-    type: ir.Type
-    attributes: tuple[tuple[str, ir.Attribute], ...]
-    location: ir.Location
-    tensor: Any = None  # of a read: its Tensor
-    map: Map = ()
-    masked: bool = False
-    dims: frozenset[int] = frozenset()
-    key: tuple = field(init=False)  # what equal nodes of a body have alike
+    __slots__ = ("attributes", "dims", "key", "kind", "location", "map", "masked", "name", "operands", "tensor", "type")
 
-    def __post_init__(self):
-        operands = tuple(map(id, self.operands))
-        self.key = self.name, operands, self.type, self.attributes, id(self.tensor), self.map, self.masked
+    def __init__(self, kind: Kind, operands: tuple["BodyNode", ...], location: ir.Location, tensor: Any = None):
+        self.kind, self.operands, self.location, self.tensor = kind, operands, location, tensor
+        self.name, self.type, self.attributes = kind.name, kind.type, kind.attributes
+        self.map, self.masked = kind.map, kind.masked
+        self.dims: frozenset[int] = frozenset()
+        self.key = kind, operands, tensor
 
     @property
     def mask(self) -> "BodyNode | None":
@@ -79,16 +113,15 @@ class BodyNode:
 
     @property
     def is_work(self) -> bool:
-        return self.name not in FREE and not self.is_implicit_cast
+        return self.kind.is_work
 
     @property
     def is_implicit_cast(self) -> bool:
-        return self.name == "cast" and any(name == IMPLICIT for name, _ in self.attributes)
+        return self.kind.is_implicit_cast
 
     @property
     def is_cheap(self) -> bool:
-        """Whether computing it again costs next to nothing."""
-        return self.name not in FOLDS and self.name != "check_index" and (self.name in FREE or OPS[self.name].cheap)
+        return self.kind.is_cheap
 
     @property
     def counts_positions(self) -> bool:
@@ -99,11 +132,15 @@ class BodyNode:
 
 
 class NodePool:
-    """Makes nodes of one body, equal ones once. `inner` are the numbers of its inner dimensions."""
+    """Makes nodes of one body, equal ones once. `inner` are the numbers of its inner dimensions.
+
+    nodes        by key, in the order in which they were made: each after its operands
+    simplified   whether a node stands for another one, which may be in nobody's use then
+    """
 
     def __init__(self, inner: frozenset[int]):
-        self.inner = inner
-        self._nodes: dict[tuple, BodyNode] = {}
+        self.inner, self.simplified = inner, False
+        self.nodes: dict[tuple, BodyNode] = {}
 
     def make(
         self,
@@ -111,24 +148,46 @@ class NodePool:
         operands: tuple[BodyNode, ...],
         type_: ir.Type,
         location: ir.Location,
-        attributes: tuple[tuple[str, ir.Attribute], ...] = (),
+        attributes: Attributes = (),
         tensor: Tensor | None = None,
         map_: Map = (),
         masked: bool = False,
     ) -> BodyNode:
-        node = BodyNode(name, operands, type_, attributes, location, tensor, map_, masked)
-        found = self._nodes.get(node.key)
+        return self._make(kind_of(name, type_, attributes, map_, masked), operands, location, tensor)
+
+    def _make(
+        self, kind: Kind, operands: tuple[BodyNode, ...], location: ir.Location, tensor: Tensor | None
+    ) -> BodyNode:
+        found = self.nodes.get((kind, operands, tensor))
         if found is None:
-            found = self._nodes[node.key] = self._simplified(node)
+            node = BodyNode(kind, operands, location, tensor)
+            found = self.nodes[node.key] = self._simplified(node)
             if found is node:
                 found.dims = self._dims(found)
+            else:
+                self.simplified = True
         return found
 
     def again(self, node: BodyNode, operands: tuple[BodyNode, ...], map_: Map) -> BodyNode:
         """`node` with other operands and expressions; itself where they are the same, unless it depends on what `inner` is."""
-        if map_ is node.map and node.name not in ("reduce", "scan") and all(map(is_, operands, node.operands)):
-            return self._nodes.setdefault(node.key, node)
-        return self.make(node.name, operands, node.type, node.location, node.attributes, node.tensor, map_, node.masked)
+        if map_ is not node.map:
+            kind = kind_of(node.name, node.type, node.attributes, map_, node.masked)
+            return self._make(kind, operands, node.location, node.tensor)
+        if operands == node.operands and node.name not in FOLDS:
+            return self.nodes.setdefault(node.key, node)
+        return self._make(node.kind, operands, node.location, node.tensor)
+
+    def take(self, nodes: list[BodyNode]) -> dict[BodyNode, BodyNode] | None:
+        """All of these, which stand behind their operands, at once and each itself. None, and nothing is done, where one of them depends on
+        what `inner` is, or where an equal one may be there already."""
+        found = {node.key: node for node in nodes}
+        if any(node.name in FOLDS for node in nodes):
+            return None
+        if self.nodes.keys().isdisjoint(found):
+            self.nodes |= found
+        elif not found.items() <= self.nodes.items():
+            return None
+        return dict(zip(nodes, nodes, strict=True))
 
     def _simplified(self, node: BodyNode) -> BodyNode:
         # KEEP THE PRECISION: a value narrowed only to be stored and widened only to be read again stays as it was, where
@@ -174,7 +233,7 @@ class Body:
     inner: Space
     results: list[Result]
     label: str
-    _below: dict[tuple[int, ...], list[BodyNode]] = field(default_factory=dict, init=False, repr=False)
+    _below: dict[tuple[BodyNode, ...], list[BodyNode]] = field(default_factory=dict, init=False, repr=False)
 
     @cached_property
     def space(self) -> Space:
@@ -191,11 +250,15 @@ class Body:
 
     def below(self, roots: list[BodyNode]) -> list[BodyNode]:
         """The nodes that these of its own depend on, and they themselves, operands before their users."""
-        key = tuple(map(id, roots))
+        key = tuple(roots)
         found = self._below.get(key)
         if found is None:
             found = self._below[key] = nodes_below(roots)
         return found
+
+    def know(self, nodes: list[BodyNode]) -> None:
+        """Spares it to look for `nodes`, where who made it knows them."""
+        self._below[tuple([result.node for result in self.results])] = nodes
 
     @cached_property
     def reads(self) -> list[BodyNode]:
@@ -259,10 +322,12 @@ def nodes_below(roots: list[BodyNode]) -> list[BodyNode]:
     stack = roots[::-1]
     while stack:
         node = stack[-1]
-        waiting = [x for x in node.operands if x not in ordered] if node not in ordered else ()
-        if waiting:
-            stack += waiting[::-1]
-        else:
+        height = len(stack)
+        if node not in ordered:
+            for x in reversed(node.operands):
+                if x not in ordered:
+                    stack.append(x)
+        if len(stack) == height:
             ordered[stack.pop()] = None
     return list(ordered)
 

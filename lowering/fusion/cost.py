@@ -29,11 +29,11 @@ def total_bytes(tensors: Iterable[Tensor]) -> int:
 
 
 def work(nodes: list[BodyNode]) -> int:
-    return sum(node.is_work for node in nodes)
+    return sum([node.kind.is_work for node in nodes])
 
 
 def is_cheap(nodes: list[BodyNode]) -> bool:
-    return all(node.is_cheap for node in nodes)
+    return all(node.kind.is_cheap for node in nodes)
 
 
 def is_trivial(nodes: list[BodyNode]) -> bool:

@@ -131,6 +131,8 @@ class FusionGraph:
         """
         seen: set[FusionNode] = set()
         stack = [u for u in first.users if u.position < second.position]
+        if not stack:
+            return seen
         before_second = self.sources(second)
         while stack:
             node = stack.pop()
@@ -164,14 +166,15 @@ class FusionGraph:
             changed=True,
             members=tuple(dict.fromkeys(first.members + second.members)),
         )
-        start, end = first.position, second.position + 1
-        region = [u for u in self.order[start:end] if u is not None and u is not first and u is not second]
-        ahead = [u for u in region if u not in dependents]
-        behind = [u for u in region if u in dependents]
-        placed = [*ahead, merged, *behind]
-        self.order[start:end] = [None] * (end - start - len(placed)) + placed
-        for position, node in enumerate(placed, end - len(placed)):
-            node.position = position
+        self.order[first.position] = None
+        self.order[second.position] = merged
+        if dependents:
+            start, end = min([node.position for node in dependents]), second.position + 1
+            region = [u for u in self.order[start:end] if u is not None]
+            placed = [u for u in region if u not in dependents] + [u for u in region if u in dependents]
+            self.order[start:end] = [None] * (end - start - len(placed)) + placed
+            for position, node in enumerate(placed, end - len(placed)):
+                node.position = position
         self._replace((first, second), merged)
         return merged
 

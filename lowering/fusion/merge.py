@@ -24,7 +24,7 @@ from mlirc.lowering.analysis.index_maps import (
 )
 from mlirc.lowering.fusion import cost as cost
 from mlirc.lowering.fusion.align import Alignment, align
-from mlirc.lowering.fusion.body import IMPLICIT, Body, BodyNode, NodePool, Result, Tensor, nodes_below
+from mlirc.lowering.fusion.body import IMPLICIT, Body, BodyNode, NodePool, Result, Tensor
 from mlirc.lowering.fusion.matmuls import stays_matmul
 from mlirc.lowering.kernel.label import merge_labels
 
@@ -61,13 +61,17 @@ class Limits:
         return body
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False, slots=True)
 class ReadSite:
-    """A read in the consumer of a producer's result: `index` is the result's index there."""
+    """A read in the consumer of a producer's result: `index` is the result's index there.
+
+    solution   the producer's point that makes what is read there, over the consumer's space (`invert`)
+    """
 
     read: BodyNode
     result: Result
     index: Map
+    solution: tuple[Int | None, ...] | None
 
 
 def sites(producer: Body, consumer: Body) -> list[ReadSite]:
@@ -83,7 +87,8 @@ def sites(producer: Body, consumer: Body) -> list[ReadSite]:
             raise Refused("VIEW WITHOUT MAP")
         if is_indirect(read.map):  # a view's index need not have it
             raise Refused("GATHERED")  # how often an element is asked for is not known
-        found.append(ReadSite(read, result, index))
+        solution = invert(result.map, producer.space, index, consumer.space)
+        found.append(ReadSite(read, result, index, solution))
     return found
 
 
@@ -100,38 +105,42 @@ def root_index(read: BodyNode, space: Space) -> Map | None:
 # ---- a producer without reductions, into any consumer
 
 
-def inline(producer: Body, consumer: Body, keep: set[Tensor], limits: Limits) -> Body:
+def inline(
+    producer: Body, consumer: Body, keep: set[Tensor], limits: Limits, found: list[ReadSite] | None = None
+) -> Body:
     """The consumer with the producer's expressions in place of reads of its results. `keep`: results to write
-    all the same.
+    all the same; `found`: its sites, where they are known.
 
     ONE SPACE: for each point of the consumer there is one point of the producer. Raises Refused.
     """
-    found = sites(producer, consumer)
-    solutions: dict[int, Map] = {}
+    found = sites(producer, consumer) if found is None else found
+    solutions: dict[BodyNode, Map] = {}
     for site in found:
-        solution = invert(site.result.map, producer.space, site.index, consumer.space) or ()
-        known = tuple(value for value in solution if value is not None)
+        known = tuple([value for value in site.solution or () if value is not None])
         if len(known) != len(producer.space):
             raise Refused("ONE SPACE")
-        solutions[id(site.read)] = known
+        solutions[site.read] = known
     _allow_evaluation(producer, consumer, found, solutions, limits)
     pool = NodePool(consumer.inner_dims)
-    replacements = {id(site.read): site for site in found}
+    replacements = {site.read: site for site in found}
 
     def replace(read: BodyNode, mask: BodyNode | None) -> BodyNode | None:
-        site = replacements.get(id(read))
+        site = replacements.get(read)
         if site is None:
             return None
-        made = rewrite_nodes(producer.below([site.result.node]), pool, solutions[id(read)], consumer.space, mask=mask)
-        return select_or_zero(pool, mask, made[id(site.result.node)])
+        root = site.result.node
+        made = rewrite_nodes(producer.below([root]), pool, solutions[read], consumer.space, mask=mask)
+        return select_or_zero(pool, mask, made[root])
 
     rewritten = rewrite_nodes(consumer.nodes, pool, None, consumer.space, replace)
-    kept = _stored_results(
-        producer, consumer, keep, [solutions[id(s.read)] for s in found if s.read.mask is None], pool
+    written, kept = _stored_results(
+        producer, consumer, keep, [solutions[site.read] for site in found if site.read.mask is None], pool
     )
-    results = kept + [Result(rewritten[id(r.node)], r.map, r.tensor) for r in consumer.results]
-    label = merge_labels(producer.label, consumer.label)
-    return limits.check(Body(consumer.parallel, consumer.inner, results, label))
+    results = kept + [Result(rewritten[r.node], r.map, r.tensor) for r in consumer.results]
+    merged = Body(consumer.parallel, consumer.inner, results, merge_labels(producer.label, consumer.label))
+    if not pool.simplified:  # each node that was made is used, and was made behind its operands
+        merged.know(list(dict.fromkeys([*written, *pool.nodes.values()])))
+    return limits.check(merged)
 
 
 def points_more(producer: Body, consumer: Body) -> bool:
@@ -140,7 +149,7 @@ def points_more(producer: Body, consumer: Body) -> bool:
 
 
 def _allow_evaluation(
-    producer: Body, consumer: Body, found: list[ReadSite], solutions: dict[int, Map], limits: Limits
+    producer: Body, consumer: Body, found: list[ReadSite], solutions: dict[BodyNode, Map], limits: Limits
 ) -> None:
     """NO RECOMPUTE: what is not trivially cheap is computed at no more points than before. MASKED: nor to be hidden."""
     costs = limits.costs
@@ -150,7 +159,7 @@ def _allow_evaluation(
         Map, list[BodyNode]
     ] = {}  # results that are read at the same points share what they are computed from
     for site in found:
-        together.setdefault(solutions[id(site.read)], []).append(site.result.node)
+        together.setdefault(solutions[site.read], []).append(site.result.node)
     is_matmul = consumer.contraction is not None
     for site in found:
         nodes = producer.below([site.result.node])
@@ -158,7 +167,7 @@ def _allow_evaluation(
         if costs and again > MANY_READS:  # the end may be a reduction, which goes over its rows several times
             raise NotWorthIt("NO RECOMPUTE", read_again=again, most_read_again=MANY_READS)
         masked = site.read.mask is not None
-        solution = solutions[id(site.read)]
+        solution = solutions[site.read]
         if costs and masked and points_more(producer, consumer) and not cost.is_cheap(nodes):
             raise NotWorthIt("MASKED", evaluations=cost.points(consumer.space), most=cost.points(producer.space))
         checks = limits.checks and any(n.name == "check_index" for n in nodes)
@@ -197,33 +206,37 @@ def _is_one_to_one(producer: Body, consumer: Body, solution: Map) -> bool:
 
 def _stored_results(
     producer: Body, consumer: Body, keep: set[Tensor], candidates: list[Map], pool: NodePool
-) -> list[Result]:
-    """WRITTEN ONCE: a result that others read too is written by the merged kernel, if it reaches each element once."""
+) -> tuple[list[BodyNode], list[Result]]:
+    """WRITTEN ONCE: a result that others read too is written by the merged kernel, if it reaches each element once. With it, the
+    nodes below these results, in order."""
     kept = [r for r in producer.results if r.tensor in keep]
     if not kept:
-        return []
+        return [], []
     solution = next((s for s in candidates if _is_one_to_one(producer, consumer, s)), None)
     if solution is None:
         raise Refused("WRITTEN ONCE")
     made = rewrite_nodes(producer.below([r.node for r in kept]), pool, solution, consumer.space)
-    return [Result(made[id(r.node)], substitute(r.map, solution, consumer.space), r.tensor) for r in kept]
+    return list(made.values()), [
+        Result(made[r.node], substitute(r.map, solution, consumer.space), r.tensor) for r in kept
+    ]
 
 
 # ---- two kernels over the same rows
 
 
-def join(producer: Body, consumer: Body, keep: set[Tensor], limits: Limits) -> Body:
+def join(
+    producer: Body, consumer: Body, keep: set[Tensor], limits: Limits, found: list[ReadSite] | None = None
+) -> Body:
     """Both in the producer's space, the consumer's reads of its results replaced. Raises Refused.
 
     SAME ROWS: the consumer works on the rows (parallel points) that the producer folds, and on whole rows.
     """
-    found = sites(producer, consumer)
+    found = sites(producer, consumer) if found is None else found
     solution: list[Int | None] = [None] * len(producer.space)
     for site in found:
-        solved = invert(site.result.map, producer.space, site.index, consumer.space)
-        if solved is None:
+        if site.solution is None:
             raise Refused("SAME ROWS")
-        solution = [old if old is not None else new for old, new in zip(solution, solved, strict=True)]
+        solution = [old if old is not None else new for old, new in zip(solution, site.solution, strict=True)]
     aligned = align(producer, consumer, tuple(solution), alike_dims(producer, consumer))
     if aligned is None:
         raise Refused("SAME ROWS")
@@ -234,13 +247,13 @@ def join(producer: Body, consumer: Body, keep: set[Tensor], limits: Limits) -> B
         here = substitute(site.result.map, aligned.producer, space)
         if without_unit_dims(there, space) != without_unit_dims(here, space):
             raise Refused("SAME ROWS")
-    return limits.check(join_aligned(producer, consumer, keep, aligned, {id(site.read): site for site in found}))
+    return limits.check(join_aligned(producer, consumer, keep, aligned, {site.read: site for site in found}))
 
 
 def join_aligned(
-    producer: Body, consumer: Body, keep: set[Tensor], aligned: Alignment, replacements: dict[int, ReadSite]
+    producer: Body, consumer: Body, keep: set[Tensor], aligned: Alignment, replacements: dict[BodyNode, ReadSite]
 ) -> Body:
-    """One kernel in the common space. `replacements`: id of a consumer's read -> the producer's result read."""
+    """One kernel in the common space. `replacements`: a consumer's read -> the producer's result read."""
     if not stays_matmul(producer, consumer, aligned):
         raise Refused("MATMULS STAY")
     space = aligned.parallel + aligned.inner
@@ -257,9 +270,9 @@ def join_aligned(
     made = rewrite_nodes(producer.nodes, pool, aligned.producer, space, of_producer)
 
     def of_consumer(read: BodyNode, mask: BodyNode | None) -> BodyNode | None:
-        site = replacements.get(id(read))
+        site = replacements.get(read)
         if site is not None:
-            return select_or_zero(pool, mask, made[id(site.result.node)])
+            return select_or_zero(pool, mask, made[site.result.node])
         return (
             read_root(read, consumer.space, pool, aligned.consumer, space) if id(read.tensor.root) in shared else None
         )
@@ -268,10 +281,10 @@ def join_aligned(
     for result in producer.results:
         if result.tensor in keep:
             map_ = substitute(result.map, aligned.producer, space)
-            body.results.append(Result(made[id(result.node)], map_, result.tensor))
+            body.results.append(Result(made[result.node], map_, result.tensor))
     for result in consumer.results:
         map_ = substitute(result.map, aligned.consumer, space)
-        body.results.append(Result(rewritten[id(result.node)], map_, result.tensor))
+        body.results.append(Result(rewritten[result.node], map_, result.tensor))
     return body
 
 
@@ -323,17 +336,6 @@ def alike_dims(producer: Body, consumer: Body) -> dict[int, int]:
 # ---- rewriting nodes
 
 
-def rewrite(
-    roots: list[BodyNode],
-    pool: NodePool,
-    values: Map | None,
-    space: Space,
-    replace: Callable[[BodyNode, BodyNode | None], BodyNode | None] | None = None,
-) -> dict[int, BodyNode]:
-    """`rewrite_nodes` of all nodes below `roots`."""
-    return rewrite_nodes(nodes_below(roots), pool, values, space, replace)
-
-
 def rewrite_nodes(
     nodes: list[BodyNode],
     pool: NodePool,
@@ -341,27 +343,31 @@ def rewrite_nodes(
     space: Space,
     replace: Callable[[BodyNode, BodyNode | None], BodyNode | None] | None = None,
     mask: BodyNode | None = None,
-) -> dict[int, BodyNode]:
-    """These nodes, operands before their users, in `pool`: id of the old one -> the new one.
+) -> dict[BodyNode, BodyNode]:
+    """These nodes, operands before their users, in `pool`: the old one -> the new one.
 
     `values` replace the iteration dimensions, by expressions over `space`. `replace(read, its new mask)` may give a
     node to stand for a read. Reads are masked by `mask` as well.
     """
     if values == identity(len(space)):
         values = None
-    made: dict[int, BodyNode] = {}
+    if values is None and replace is None and mask is None:
+        taken = pool.take(nodes)
+        if taken is not None:
+            return taken
+    made: dict[BodyNode, BodyNode] = {}
     for node in nodes:
-        operands = tuple([made[id(x)] for x in node.operands])
+        operands = tuple([made[x] for x in node.operands]) if node.operands else ()
         if node.name == "read":
             found = replace(node, operands[-1] if node.masked else None) if replace else None
             if found is not None:
-                made[id(node)] = found
+                made[node] = found
                 continue
         map_ = substitute(node.map, values, space) if values is not None and node.map else node.map
         if mask is not None and node.name == "read":
-            made[id(node)] = _masked_read(pool, node, operands, map_, mask)
+            made[node] = _masked_read(pool, node, operands, map_, mask)
         else:
-            made[id(node)] = pool.again(node, operands, map_)
+            made[node] = pool.again(node, operands, map_)
     return made
 
 

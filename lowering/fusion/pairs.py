@@ -6,12 +6,12 @@ from typing import Any
 
 from mlirc.dialects.core import symbols
 from mlirc.dialects.core.symbols import Int
-from mlirc.lowering.analysis.index_maps import Map, dims_in, invert, linearized_dims
+from mlirc.lowering.analysis.index_maps import Map, dims_in, linearized_dims
 from mlirc.lowering.fusion import cost as cost
 from mlirc.lowering.fusion.body import Body, BodyNode, Tensor
 from mlirc.lowering.fusion.graph import FusionGraph, FusionNode
 from mlirc.lowering.fusion.horizontal import merge_horizontally
-from mlirc.lowering.fusion.merge import Limits, NotWorthIt, Refused, inline, join, root_index, sites
+from mlirc.lowering.fusion.merge import Limits, NotWorthIt, ReadSite, Refused, inline, join, root_index, sites
 from mlirc.lowering.kernel.typical_sizes import typical
 from mlirc.lowering.module.source_lines import source_line
 from mlirc.lowering.pipeline.ledger import Ledger
@@ -319,7 +319,7 @@ class Fuser:
 
 def stored(pair: tuple[FusionNode, FusionNode]) -> set[Tensor]:
     """The results of the first that others than the second read."""
-    return {t for t in pair[0].outputs if t.readers - {pair[1]}}
+    return {t for t in pair[0].outputs if len(t.readers) > (pair[1] in t.readers)}
 
 
 def read_later(pair: tuple[FusionNode, FusionNode]) -> set[Tensor]:
@@ -336,24 +336,22 @@ def labels(pair: tuple[FusionNode, FusionNode]) -> str:
 
 def merged_body(producer: Body, consumer: Body, keep: set[Tensor], limits: Limits) -> tuple[str, Body]:
     """The rule by which two kernels merge, and the kernel. Raises Refused."""
+    found = sites(producer, consumer)
     if producer.inner:
-        return "SAME ROWS", join(producer, consumer, keep, limits)
-    if not _splits_dims(producer, consumer):
-        return "ONE SPACE", inline(producer, consumer, keep, limits)
+        return "SAME ROWS", join(producer, consumer, keep, limits, found)
+    if not _splits_dims(found, consumer):
+        return "ONE SPACE", inline(producer, consumer, keep, limits, found)
     # the consumer runs through several of the producer's dimensions as one: better to run through them one by one
     try:
-        return "SAME ROWS", join(producer, consumer, keep, limits)
+        return "SAME ROWS", join(producer, consumer, keep, limits, found)
     except Refused:
-        return "ONE SPACE", inline(producer, consumer, keep, limits)
+        return "ONE SPACE", inline(producer, consumer, keep, limits, found)
 
 
-def _splits_dims(producer: Body, consumer: Body) -> bool:
+def _splits_dims(found: list[ReadSite], consumer: Body) -> bool:
     """Whether a read of the producer's result, in its dimensions, has a division."""
-    for site in sites(producer, consumer):
-        solution = invert(site.result.map, producer.space, site.index, consumer.space) or ()
-        if any(value is not None and linearized_dims(value, consumer.space) is None for value in solution):
-            return True
-    return False
+    values = [value for site in found for value in site.solution or () if value is not None]
+    return any(linearized_dims(value, consumer.space) is None for value in values)
 
 
 def _preference(producer: FusionNode, user: FusionNode) -> tuple[bool, int]:
