@@ -3,7 +3,8 @@
 python -m benchmarks.architectures.first_calls [NAMES] [--ways inference,training] [--threads 2] [--output FILE]
 
 Seconds of processor time, so that what others run at the same time counts less: `main` of the thread that calls, `all` of all threads
-until the compilers have nothing left to do. `stages` are those of the steps of mlirc's graphs, on the thread that makes them.
+until the compilers have nothing left to do. `stages` are seconds of the clock, as `mlirc.explain` has them: of a machine with
+nothing else to do they say which step `main` goes to.
 """
 
 import itertools
@@ -15,7 +16,6 @@ import tempfile
 import time
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import click
 
@@ -34,14 +34,12 @@ def measure_here(name: str, way: str, backend: str) -> dict[str, Any]:
     from benchmarks.architectures.kinds import BATCH, LENGTH
     from mlirc.codegen.process.background import wait_for_all
     from mlirc.frontend import statistics
-    from mlirc.frontend.graph import observer
 
     module, make_inputs = ARCHITECTURES[name]()
     module.train(way == "training")
     inputs = make_inputs(BATCH, LENGTH)
     options = {"options": {"fallback": "error"}} if backend == "mlirc" else {}
-    clock = mock.Mock(perf_counter=time.thread_time)
-    with mock.patch.object(observer, "time", clock), torch.set_grad_enabled(way == "training"):
+    with torch.set_grad_enabled(way == "training"):
         main, all_threads = time.thread_time(), time.process_time()
         outputs = floats(torch.compile(module, backend=backend, **options)(**inputs))
         if way == "training":

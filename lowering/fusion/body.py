@@ -206,7 +206,8 @@ class NodePool:
     def _dims(self, node: BodyNode) -> frozenset[int]:
         dims = dims_in(node.map)
         for x in node.operands:
-            dims |= x.dims
+            if not x.dims <= dims:
+                dims = dims | x.dims if dims else x.dims
         if node.name == "reduce":
             return dims - self.inner
         return dims | self.inner if node.name == "scan" else dims

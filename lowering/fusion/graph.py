@@ -5,6 +5,7 @@ root's node.
 """
 
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Any
 
 from mlirc.dialects.core import symbols
@@ -13,6 +14,9 @@ from mlirc.dialects.core.tensor_types import info_of
 from mlirc.lowering.analysis.effects import EFFECTS, may_write
 from mlirc.lowering.analysis.index_maps import substitute
 from mlirc.lowering.fusion.body import Body, Tensor, read_body, write_body
+
+
+NONE: frozenset[Any] = frozenset()  # few nodes have effects: sets of their own would keep Python's garbage collector busy
 
 
 @dataclass(eq=False, slots=True)
@@ -25,18 +29,20 @@ class FusionNode:
     position   its place in an order in which every node follows those that it depends on
     changed    whether `body` is to be written back
     members    the names of the kernels that it was made of, where somebody asked for them (candidates.py)
+    number     of no other node: what is noted of a pair by numbers keeps no node alive that was merged
     """
 
-    ops: list[ir.Operation]
+    ops: tuple[ir.Operation, ...]
     inputs: list[Tensor]
     outputs: list[Tensor]
     position: int
     body: Any = None  # of a kernel: its Body
-    before: set["FusionNode"] = field(default_factory=set)
-    after: set["FusionNode"] = field(default_factory=set)
-    locations: list[ir.Location] = field(default_factory=list)
+    before: set["FusionNode"] | frozenset["FusionNode"] = NONE
+    after: set["FusionNode"] | frozenset["FusionNode"] = NONE
+    locations: tuple[ir.Location, ...] = ()
     changed: bool = False
     members: tuple[str, ...] = ()
+    number: int = field(default_factory=count().__next__)
 
     @property
     def users(self) -> set["FusionNode"]:
@@ -79,7 +85,7 @@ class FusionGraph:
         operands = [self.tensors[x] for x in op.operands]
         outputs = [Tensor(x, info_of(x)) for x in op.results]
         node = FusionNode(
-            [op], list({id(t): t for t in operands}.values()), outputs, len(self.order), locations=[op.location]
+            (op,), list({id(t): t for t in operands}.values()), outputs, len(self.order), locations=(op.location,)
         )
         self.order.append(node)
         for tensor in outputs:
@@ -160,8 +166,8 @@ class FusionGraph:
             outputs,
             second.position,
             body,
-            (first.before | second.before) - {first, second},
-            (first.after | second.after) - {first, second},
+            set(first.before | second.before) - {first, second} or NONE,
+            set(first.after | second.after) - {first, second} or NONE,
             first.locations + second.locations,
             changed=True,
             members=tuple(dict.fromkeys(first.members + second.members)),
@@ -220,9 +226,9 @@ class FusionGraph:
 
     def _dropped(self, node: FusionNode) -> None:
         for other in node.before:
-            other.after.discard(node)
+            other.after -= {node}
         for other in node.after:
-            other.before.discard(node)
+            other.before -= {node}
 
     def _replace(self, nodes: tuple[FusionNode, ...], merged: FusionNode) -> None:
         for node in nodes:
@@ -234,9 +240,9 @@ class FusionGraph:
         for tensor in merged.outputs:
             tensor.node = merged
         for other in merged.before:
-            other.after.add(merged)
+            other.after |= {merged}
         for other in merged.after:
-            other.before.add(merged)
+            other.before |= {merged}
 
     # ---- back to MLIR
 
@@ -259,6 +265,13 @@ class FusionGraph:
                 op.erase()
                 gone.add(id(op))
         self._arrange(nodes, new_ops)
+
+    def release(self) -> None:
+        """Takes apart what nobody needs any more: its cycles would wait for the garbage collector, which walks all of the process."""
+        for tensor in self.tensors.values():
+            tensor.node = None
+            tensor.readers.clear()
+        self.order.clear()
 
     def _write(self, node: FusionNode) -> ir.Operation:
         op = write_body(node.body, node.location)
@@ -291,5 +304,9 @@ def copies(members: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _order(first: FusionNode, second: FusionNode) -> None:
+    if isinstance(first.after, frozenset):
+        first.after = set()
+    if isinstance(second.before, frozenset):
+        second.before = set()
     first.after.add(second)
     second.before.add(first)

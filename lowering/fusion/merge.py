@@ -357,7 +357,7 @@ def rewrite_nodes(
             return taken
     made: dict[BodyNode, BodyNode] = {}
     for node in nodes:
-        operands = tuple([made[x] for x in node.operands]) if node.operands else ()
+        operands: tuple[BodyNode, ...] = tuple([made[x] for x in node.operands]) if node.operands else node.operands
         if node.name == "read":
             found = replace(node, operands[-1] if node.masked else None) if replace else None
             if found is not None:

@@ -37,8 +37,8 @@ class Fuser:
     def __init__(self, function: Any, ledger: Ledger, pass_name: str, limits: Limits):
         self.graph = FusionGraph(function)
         self.ledger, self.pass_name, self.limits = ledger, pass_name, limits
-        self.refused: dict[tuple[FusionNode, FusionNode], str] = {}
-        self.not_chosen: set[tuple[FusionNode, FusionNode]] = set()
+        self.refused: dict[tuple[int, int], str] = {}  # by the nodes' numbers
+        self.not_chosen: set[tuple[int, int]] = set()
         self.rows_first = self.horizontal = False
         self.records: Any = None
         self.plan: Any = None
@@ -125,19 +125,20 @@ class Fuser:
         self.graph.write_back()
         if self.records is not None:
             self.records.finish()
+        self.graph.release()
 
     # ---- one kernel in place of two
 
     def merge_into_user(self, producer: FusionNode, wanted: Pair) -> bool:
         users = {user for tensor in producer.outputs for user in tensor.readers if user.body is not None}
-        for consumer in sorted(users, key=lambda user: _preference(producer, user)):
+        for consumer in sorted(users, key=lambda user: _preference(producer, user)) if len(users) > 1 else users:
             if wanted(producer, consumer) and self.merge(producer, consumer):
                 return True
         return False
 
     def merge(self, producer: FusionNode, consumer: FusionNode) -> bool:
         pair = (producer, consumer)
-        if self.refused.get(pair, "NO CYCLE") != "NO CYCLE":
+        if self.refused.get(numbers_of(pair), "NO CYCLE") != "NO CYCLE":
             return False
         if is_empty(producer.body) or is_empty(consumer.body):
             return self.refuse(pair, "NO POINTS")
@@ -173,7 +174,7 @@ class Fuser:
 
     def merge_readers(self, first: FusionNode, second: FusionNode) -> FusionNode | None:
         pair = (first, second)
-        if pair in self.refused or is_empty(first.body) or is_empty(second.body):
+        if numbers_of(pair) in self.refused or is_empty(first.body) or is_empty(second.body):
             return None
         dependents = self.graph.between(first, second)
         if dependents is None or first in self.graph.sources(second):
@@ -212,9 +213,9 @@ class Fuser:
         numbers: Mapping[str, int] = EMPTY,
     ) -> bool:
         """Kinds are Candidate's. `numbers` are what the rule compared; beside them stands what merging would save at most."""
-        if self.refused.get(pair) == rule:
+        if self.refused.get(numbers_of(pair)) == rule:
             return False
-        self.refused[pair] = rule
+        self.refused[numbers_of(pair)] = rule
         first, second = pair[0].body, pair[1].body
         shared, points = cost.shared_bytes(first, second), (cost.points(first.space), cost.points(second.space))
         sizes = {"bytes_shared": shared, "points_of_first": points[0], "points_of_second": points[1]}
@@ -305,8 +306,8 @@ class Fuser:
         """Once for each pair: storing it moves no more bytes than what the user would have to read."""
         stored = cost.size_bytes(producer.outputs[0])
         for user in users:
-            if (producer, user) not in self.not_chosen:
-                self.not_chosen.add((producer, user))
+            if numbers_of((producer, user)) not in self.not_chosen:
+                self.not_chosen.add(numbers_of((producer, user)))
                 body = self.in_spite_of_costs((producer, user), "recompute")
                 numbers = {"read_again": moved[user], "most": stored}
                 self.record_candidate((producer, user), "recompute", "RECOMPUTE", "cost", numbers, body, False)
@@ -315,6 +316,10 @@ class Fuser:
         """Bytes of what the producer reads and the user does not read yet."""
         known = {id(t.root) for t in user.inputs}
         return cost.total_bytes(t for t in producer.inputs if id(t.root) not in known)
+
+
+def numbers_of(pair: tuple[FusionNode, FusionNode]) -> tuple[int, int]:
+    return pair[0].number, pair[1].number
 
 
 def stored(pair: tuple[FusionNode, FusionNode]) -> set[Tensor]:
@@ -362,8 +367,10 @@ def _preference(producer: FusionNode, user: FusionNode) -> tuple[bool, int]:
 def folds_columns(producer: FusionNode, user: FusionNode) -> bool:
     """Whether a kernel folds the producer's results over other dimensions than the one whose elements lie side by side."""
     body = user.body
+    if not body.inner:
+        return False
     outputs = {id(t) for t in producer.outputs}
-    for read in body.reads if body.inner else ():
+    for read in body.reads:
         index = root_index(read, body.space) if id(read.tensor.root) in outputs else None
         if index and not dims_in((nearest(read, index),)) & body.inner_dims and dims_in(index) & body.inner_dims:
             return True

@@ -8,6 +8,7 @@ import torch
 from mlirc.dialects.core.context import context
 from mlirc.dialects.interpreter.interpreter import run
 from mlirc.lowering.fusion import cost
+from mlirc.lowering.fusion.body import nodes_below
 from mlirc.lowering.fusion.graph import FusionGraph
 from mlirc.lowering.fusion.kernel_fusion import KernelFusion
 from mlirc.lowering.pipeline.fusion_log import FusionLog
@@ -59,6 +60,21 @@ def test_what_is_attempted_is_taken_back():
             fusion.write_back()
             assert str(module) == text
     assert attempts > 20
+
+
+def test_a_merged_kernel_has_its_nodes_once_and_in_order():
+    merged, random = 0, Random(2)
+    with context():
+        for _, function in functions():
+            fusion = KernelFusion(function, Ledger(), "any")
+            while ways := mergeable(fusion):
+                fusion.attempt(random.choice(ways))
+                merged += 1
+            for node in fusion.graph.kernels():
+                nodes = node.body.nodes
+                assert nodes == nodes_below([result.node for result in node.body.results])
+                assert len({one.key for one in nodes}) == len(nodes)
+    assert merged > 20
 
 
 def test_what_is_merged_is_recorded_and_written_back():
