@@ -15,8 +15,9 @@ from mlirc.lowering.analysis.effects import EFFECTS, may_write
 from mlirc.lowering.analysis.index_maps import substitute
 from mlirc.lowering.fusion.body import Body, Tensor, read_body, write_body
 
-
-NONE: frozenset[Any] = frozenset()  # few nodes have effects: sets of their own would keep Python's garbage collector busy
+NONE: frozenset[Any] = (
+    frozenset()
+)  # few nodes have effects: sets of their own would keep Python's garbage collector busy
 
 
 @dataclass(eq=False, slots=True)
