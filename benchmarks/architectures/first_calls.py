@@ -26,7 +26,7 @@ MOST_TIMES = 1.3  # of tracing, that a first call may take
 
 
 def measure_here(name: str, way: str, backend: str) -> dict[str, Any]:
-    """Of this process's first call, in training with its backward: seconds, and under mlirc those of each stage."""
+    """Measures this process's first call, in training with its backward: seconds, and under mlirc those of each stage."""
     import torch
     import torch._dynamo
 

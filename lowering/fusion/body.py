@@ -51,7 +51,7 @@ class Tensor:
             self.root = self
 
 
-class Kind:
+class NodeKind:
     """What a scalar value is beside what it is computed of. Equal ones are one object while they live, so that nodes compare by
     identity; the context's lock guards them.
 
@@ -78,14 +78,14 @@ class Kind:
         self.is_cheap = name not in FOLDS and name != "check_index" and (name in FREE or OPS[name].cheap)
 
 
-_kinds: WeakValueDictionary[tuple, Kind] = WeakValueDictionary()
+_kinds: WeakValueDictionary[tuple, NodeKind] = WeakValueDictionary()
 
 
-def kind_of(name: str, type_: ir.Type, attributes: Attributes, map_: Map, masked: bool) -> Kind:
+def kind_of(name: str, type_: ir.Type, attributes: Attributes, map_: Map, masked: bool) -> NodeKind:
     key = name, type_, attributes, map_, masked
     found = _kinds.get(key)
     if found is None:
-        found = _kinds[key] = Kind(*key)
+        found = _kinds[key] = NodeKind(*key)
     return found
 
 
@@ -100,7 +100,7 @@ class BodyNode:
 
     __slots__ = ("attributes", "dims", "key", "kind", "location", "map", "masked", "name", "operands", "tensor", "type")
 
-    def __init__(self, kind: Kind, operands: tuple["BodyNode", ...], location: ir.Location, tensor: Any = None):
+    def __init__(self, kind: NodeKind, operands: tuple["BodyNode", ...], location: ir.Location, tensor: Any = None):
         self.kind, self.operands, self.location, self.tensor = kind, operands, location, tensor
         self.name, self.type, self.attributes = kind.name, kind.type, kind.attributes
         self.map, self.masked = kind.map, kind.masked
@@ -156,7 +156,7 @@ class NodePool:
         return self._make(kind_of(name, type_, attributes, map_, masked), operands, location, tensor)
 
     def _make(
-        self, kind: Kind, operands: tuple[BodyNode, ...], location: ir.Location, tensor: Tensor | None
+        self, kind: NodeKind, operands: tuple[BodyNode, ...], location: ir.Location, tensor: Tensor | None
     ) -> BodyNode:
         found = self.nodes.get((kind, operands, tensor))
         if found is None:
