@@ -38,7 +38,7 @@ def measure_here(name: str, way: str, backend: str) -> dict[str, Any]:
     module, make_inputs = ARCHITECTURES[name]()
     module.train(way == "training")
     inputs = make_inputs(BATCH, LENGTH)
-    options = {"options": {"fallback": "error"}} if backend == "mlirc" else {}
+    options: dict[str, Any] = {"options": {"fallback": "error"}} if backend == "mlirc" else {}
     with torch.set_grad_enabled(way == "training"):
         main, all_threads = time.thread_time(), time.process_time()
         outputs = floats(torch.compile(module, backend=backend, **options)(**inputs))
