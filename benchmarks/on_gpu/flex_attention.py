@@ -23,8 +23,8 @@ import torch
 
 from benchmarks.on_gpu.flex import PATTERNS, ROWS, Pattern
 from mlirc.lowering.gpu.attention import kernel as attention_kernel
-from mlirc.lowering.gpu.attention.problem import FORWARD, KEYS, QUERIES
 from mlirc.lowering.gpu.attention.tiling import FlexTiling
+from mlirc.lowering.kernel.flex_attention import FORWARD, KEYS, QUERIES
 
 ROUNDS, CALLS = 9, 5
 CHECKED = 2  # heads of the first batch that are compared with float64

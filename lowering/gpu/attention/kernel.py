@@ -7,10 +7,10 @@ from typing import Any
 from mlirc.dialects.core.symbols import Int
 from mlirc.lowering.gpu.attention.forward import write_forward
 from mlirc.lowering.gpu.attention.gradients import write_key_gradients, write_query_gradient
-from mlirc.lowering.gpu.attention.problem import FORWARD, KEYS, read_problem
 from mlirc.lowering.gpu.attention.text import blocks_of, flex_text
 from mlirc.lowering.gpu.attention.tiling import FlexTiling, choose_tiling, width
 from mlirc.lowering.gpu.kernel import TritonKernel, finished
+from mlirc.lowering.kernel.flex_attention import FORWARD, KEYS, read_problem
 from mlirc.lowering.target import GpuTarget
 
 

@@ -13,12 +13,12 @@ import torch
 from mlirc.dialects.core import symbols
 from mlirc.dialects.core.symbols import Int
 from mlirc.lowering.gpu.attention.emitter import NarrowEmitter
-from mlirc.lowering.gpu.attention.problem import FlexProblem
 from mlirc.lowering.gpu.attention.tiling import FlexTiling, width
 from mlirc.lowering.gpu.triton.builder import HALF, TL_DTYPE, TritonValue
 from mlirc.lowering.gpu.triton.indices import LARGEST
 from mlirc.lowering.gpu.triton.schedule import TritonSchedule, TritonTile
 from mlirc.lowering.kernel.axes import Axis
+from mlirc.lowering.kernel.flex_attention import FlexProblem
 from mlirc.lowering.kernel.nodes import Node
 
 LOG2E = 1.4426950408889634

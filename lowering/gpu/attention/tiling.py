@@ -5,9 +5,9 @@ from dataclasses import dataclass, replace
 import torch
 
 from mlirc.dialects.core.symbols import Int
-from mlirc.lowering.gpu.attention.problem import FORWARD, KEYS, FlexProblem
 from mlirc.lowering.gpu.triton.builder import HALF
 from mlirc.lowering.gpu.triton.schedule import next_power
+from mlirc.lowering.kernel.flex_attention import FORWARD, KEYS, FlexProblem
 from mlirc.lowering.kernel.nodes import UnsupportedKernelOp
 from mlirc.lowering.target import GpuTarget
 

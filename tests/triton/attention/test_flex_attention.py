@@ -23,8 +23,8 @@ from mlirc.execution.triton_code import TritonCode
 from mlirc.frontend.capture import flex_call
 from mlirc.frontend.capture.flex_call import FlexCall
 from mlirc.frontend.importer.importer import import_graph
-from mlirc.lowering.gpu.attention.problem import FlexProblem
 from mlirc.lowering.gpu.attention.tiling import choose_tiling, shared_memory
+from mlirc.lowering.kernel.flex_attention import FlexProblem
 from mlirc.lowering.module.target_attribute import set_target
 from mlirc.lowering.pipeline.pass_manager import run_pipeline
 from mlirc.lowering.pipeline.pipelines import pipeline
