@@ -11,8 +11,10 @@ from typing import Any
 
 import torch
 
+import mlirc
 from mlirc.codegen.abi.kernel_sources import KernelSources, kernel_sources
 
+_OURS = os.path.join(os.path.dirname(mlirc.__file__), "")
 _INSTALLED = os.path.join(os.path.dirname(torch.__file__), "")
 _FOR_OTHERS = tuple(_INSTALLED + name for name in ("library.py", "_library/"))  # register what they are given
 _COMPUTING = ("CPU", "CUDA", "Composite", "BackendSelect")  # keys whose kernels compute, begin so
@@ -69,11 +71,13 @@ def registrations() -> list[int]:
 
 
 def _foreign_keys(name: str) -> list[str]:
-    """The dispatch keys for which the kernel in use was registered in no file of PyTorch's."""
+    """The dispatch keys for which the kernel in use was registered in no file of PyTorch's; of our own operators, in none of ours."""
     sources = kernel_sources()
     if sources is None:
         return [UNKNOWN]
-    return [key for key, file in sources.of(name) if not _is_file_of_torch(file, sources)]
+    ours = name.startswith("mlirc::")
+    found = sources.of(name)
+    return [k for k, file in found if not (_is_file_of_torch(file, sources) or (ours and file.startswith(_OURS)))]
 
 
 def _is_file_of_torch(file: str, sources: KernelSources | None) -> bool:

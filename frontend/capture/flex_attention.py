@@ -4,7 +4,7 @@ before:  %f = flex_attention(%q, %k, %v, score_graph, (..., %counts, %indices, .
 after:   %s = flex_scores(%q, %k, 0.125);  %m = score_graph over all of %s;  %seen = mask_graph over all places
          %out, %lse, %max = flex_attend(%m, %seen, %q, %k, %v, [%counts, %indices], 128, 128, 0.125, [0, 1, 2, 3])
 
-On a GPU both are operators of ours (dialects/ops/nn/flex_operators.py), of which a kernel is made. Where none is generated, plain operators
+These are operators of ours (dialects/ops/nn/flex_operators.py), of which a kernel is made. Where none is generated, plain operators
 stand for them: %s = bmm(%q, %k^T) * 0.125 and so on. AOTAutograd has traced both passes by then, so that the forward pass saves what PyTorch's
 own kernels save: the result and the logarithms of the sums.
 """
@@ -152,8 +152,10 @@ def forward_call(
     *buffers: tuple,
 ) -> tuple:
     call = flex_call_of(score_mod, mask, scale, *buffers)
-    call = with_operators(call, without_kernel(call, q, k, v), site)
-    return flex_call.forward(call, q, k, v, order_of(promised[0]))
+    rule, order = without_kernel(call, q, k, v), order_of(promised[0])
+    if not rule and q.device.type == "cpu" and order[-1] != 3:
+        rule = "ROWS SIDE BY SIDE"
+    return flex_call.forward(with_operators(call, rule, site), q, k, v, order)
 
 
 def backward_call(
@@ -175,6 +177,8 @@ def backward_call(
 ) -> tuple:
     call = flex_call_of(score_mod, mask, scale, *buffers)
     rule = without_kernel(call, q, k, v)
+    if not rule and q.device.type == "cpu":
+        rule = "GRADIENTS ON A CPU"
     if not rule and site.gradients_of_buffers:
         rule = "GRADIENT OF A CAPTURED TENSOR"  # it sums over all scores
     if not rule and call.transposed is None:

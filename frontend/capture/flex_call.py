@@ -12,6 +12,7 @@ import torch
 
 from mlirc.dialects.ops.nn import flex_operators as dense
 from mlirc.dialects.ops.nn.flex_operators import LN2
+from mlirc.lowering.cpu.attention.coverage import flex_uncovered
 
 HALF = (torch.float16, torch.bfloat16)
 MOST_HEAD = 256  # elements of a query, key or value in a kernel's tile
@@ -104,11 +105,16 @@ def mapped(function: Callable, before: tuple, after: tuple, results: Any = 0) ->
 
 
 def without_kernel(call: FlexCall, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> str:
-    """Why no kernel is generated for the call, "" where one may be."""
-    if {x.device.type for x in (q, k, v)} != {"cuda"}:
-        return "CPU"
+    """Why no kernel is generated for the forward pass, "" where one may be."""
+    devices = {x.device.type for x in (q, k, v)}
+    if devices not in ({"cuda"}, {"cpu"}):
+        return "DEVICE"
     if len({x.dtype for x in (q, k, v)}) != 1 or q.dtype not in (*HALF, torch.float32):
         return "DTYPE"
+    if devices == {"cpu"} and (
+        rule := flex_uncovered(q.dtype, q.shape[2], q.shape[1], k.shape[1], q.shape[3], v.shape[3])
+    ):
+        return rule
     if any(not isinstance(x.shape[3], int) or not 0 < x.shape[3] <= MOST_HEAD for x in (q, v)):
         return "HEAD SIZE"
     blocks = call.rows, call.columns

@@ -5,6 +5,7 @@ from mlirc.lowering.pipeline.parser import parse
 
 SIMPLIFY = (
     "canonicalize,cse,"
+    "fuse-flex-attention,canonicalize,"  # before fold-constants and decompose: masks are still made of positions
     "fold-constants,"
     "simplify-attention,"  # before decompose: it looks through composites that make masks
     "fold-convolutions,"  # before decompose: it takes batch norms in

@@ -91,7 +91,7 @@ def verify_tensors(op: Any, p: FlexParts) -> None:
     batch, heads, rows, keys = p.space
     infos = [*p.tensors, *p.lists, *p.captured, *p.results]
     devices = sorted({info.device for info in infos})
-    expect(len(devices) == 1 and devices[0] != "cpu", op, f"tensors on {' and '.join(devices)}", "on one GPU")
+    expect(len(devices) == 1, op, f"tensors on {' and '.join(devices)}", "on one device")
     expect(len({x.dtype for x in (q, k, v)}) == 1, op, "queries, keys and values of several dtypes", "cast them")
     here = q.dtype in (torch.float16, torch.bfloat16, torch.float32)
     expect(here, op, f"attention of {q.dtype}", "of float32, float16 or bfloat16")

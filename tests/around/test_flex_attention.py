@@ -101,10 +101,11 @@ def without_dynamo(monkeypatch):
     monkeypatch.setattr(library, "_validate_device", lambda q, k, v: None)
 
 
-def check(made, eager, best):
+def check(made, eager, best, norm=math.inf):
+    """Within twice eager's error: the largest one, or by another norm."""
     for have, own, wanted in zip(made, eager, best, strict=True):
         assert (have.dtype, have.stride()) == (own.dtype, own.stride())
-        errors = [torch.nan_to_num(x.double() - wanted, math.inf, 0, 0).abs().max() for x in (have, own)]
+        errors = [torch.nan_to_num(x.double() - wanted, math.inf, 0, 0).flatten().norm(norm) for x in (have, own)]
         least = 1e-13 if have.dtype == torch.float64 else 0
         assert errors[0] <= 2 * errors[1] + least and torch.equal(have == -math.inf, wanted == -math.inf)
 
@@ -196,7 +197,8 @@ def test_gradients(name):
         return exact(q, k, v, of_table and of_table(table), mask_mod)
 
     own = gradients(best if len(inputs) > 3 else fn, inputs)  # this way eager has no gradients of tables
-    check(gradients(compiled(fn), inputs), own, gradients(best, [x.double() for x in inputs]))
+    # weights that are computed again from a rounded logarithm have errors of eager's size, but not at eager's places
+    check(gradients(compiled(fn), inputs), own, gradients(best, [x.double() for x in inputs]), norm=2)
 
 
 def gradients(fn, inputs):

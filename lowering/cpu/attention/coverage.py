@@ -6,6 +6,7 @@ from mlirc.dialects.core.symbols import Int
 
 MOST_HEAD = 256  # elements of a head: scratch for a block of queries lies on a thread's stack
 DTYPES = (torch.float32, torch.bfloat16)
+LEAST_QUERIES = 8  # of attention with a body: fewer leave most lanes of a panel empty
 
 
 def uncovered(dtype: torch.dtype, heads: Int, shared: Int, *head: Int) -> str:
@@ -17,3 +18,10 @@ def uncovered(dtype: torch.dtype, heads: Int, shared: Int, *head: Int) -> str:
     if heads != shared and not (isinstance(heads, int) and isinstance(shared, int)):
         return "STATIC HEADS"
     return ""
+
+
+def flex_uncovered(dtype: torch.dtype, queries: Int, heads: Int, shared: Int, *head: Int) -> str:
+    """The same of attention with a body, for so many queries a head."""
+    if isinstance(queries, int) and queries < LEAST_QUERIES:
+        return "FEW QUERIES"
+    return uncovered(dtype, heads, shared, *head)

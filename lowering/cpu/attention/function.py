@@ -13,11 +13,12 @@ After Dao et al., "FlashAttention" (2022), with the softmax of Milakov and Gimel
 nothing is ever added or compared across a vector, and keys and values are read where they are.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 
 from mlirc.dialects.core import symbols
+from mlirc.dialects.core.symbols import Int
 from mlirc.dialects.core.tensor_types import TensorInfo
 from mlirc.lowering.cpu.attention.call import AttentionProblem
 from mlirc.lowering.cpu.attention.decode import decode_text, decodes
@@ -31,6 +32,7 @@ from mlirc.lowering.cpu.math.builder import Value
 from mlirc.lowering.cpu.matmul.tile import GemmTile, Loop, Stride, most_rows, times
 from mlirc.lowering.cpu.matmul.tile_rows import split_any_rows, split_rows
 from mlirc.lowering.cpu.matmul.transposes import transpose_all
+from mlirc.lowering.kernel.axes import Axis
 from mlirc.lowering.target import CpuTarget
 
 VECTORS = 2  # vectors of queries in a panel
@@ -43,22 +45,52 @@ CONFLICT = 4096  # rows this many bytes apart fall into the same sets of the L1 
 
 def attention_text(a: AttentionProblem, name: str, target: CpuTarget) -> KernelText:
     """The functions of kernel `name`, for a call that `refusal` of attention/call.py has nothing against."""
-    return decode_text(a, name, target) if decodes(a) else _ForwardWriter(a, name, target).write()
+    if decodes(a):
+        return decode_text(a, name, target)
+    return ForwardWriter(a, name, target, operands_of(a), a.symbols).write()
 
 
-class _ForwardWriter(AttentionWriter):
-    def __init__(self, a: AttentionProblem, name: str, target: CpuTarget):
-        super().__init__(a, name, target, operands_of(a), a.symbols)
+class ForwardWriter(AttentionWriter):
+    def __init__(
+        self,
+        a: AttentionProblem,
+        name: str,
+        target: CpuTarget,
+        operands: Sequence[str],
+        names: list[str],
+        axis: Axis | None = None,
+    ):
+        super().__init__(a, name, target, operands, names, axis)
         self.width = VECTORS * self.lanes
         self.most = most_rows(target, VECTORS)
-        keys = a.k.shape[2]
-        rows, rests = split_any_rows(keys, self.most)
-        self.block = rows * max(1, SCORES // self.width // rows)  # keys of a block
-        self.panels = panels_at_once(a, self.width)
-        self.staged = {which: is_staged(x, self.panels) for which, x in (("k", a.k), ("v", a.v))}
+        rows, rests = self.rows_of_key_tiles()
         self.key_tiles = [self.tile("zero", n) for n in [rows, *rests]]
+        self.block = self.keys_of_a_block()
+        self.panels = panels_at_once(a, self.width, self.queries_of_a_block())
+        self.staged = {which: is_staged(x, self.panels) for which, x in (("k", a.k), ("v", a.v))}
         rows, rests = split_rows(self.head("v"), self.most)
         self.value_tiles = [self.tile("factor", n) for n in [rows, *rests]]
+
+    # ---- sizes
+
+    def rows_of_key_tiles(self) -> tuple[int, list[int]]:
+        """Keys of a full tile, and of those that cover what is left of a block."""
+        return split_any_rows(self.a.k.shape[2], self.most)
+
+    def keys_of_a_block(self) -> int:
+        rows = self.key_tiles[0].rows
+        return rows * max(1, SCORES // self.width // rows)
+
+    def queries_of_a_block(self) -> Int:
+        """Queries of which no more are shared out at once."""
+        return self.a.q.shape[2]
+
+    @property
+    def work(self) -> Int:
+        """Scalar operations, by which the number of threads is chosen."""
+        (batch, heads, queries, _), keys = self.a.q.shape, self.a.k.shape[2]
+        each = symbols.product([batch * heads, queries, keys, self.head("k") + self.head("v")])
+        return symbols.floordiv(each, 8)
 
     def tile(self, start: str, rows: int) -> GemmTile:
         return GemmTile(rows, VECTORS, self.lanes, start, align=4 * self.lanes)
@@ -75,12 +107,7 @@ class _ForwardWriter(AttentionWriter):
     def write(self) -> KernelText:
         a, e = self.a, self.e
         self.begin()
-        self.rows = take_floats(e, self.width * max(self.padded("k"), self.padded("v")))
-        self.every_panel = take_floats(e, self.panels * self.padded("k") * self.width)
-        self.every_sums = take_floats(e, self.panels * self.padded("v") * self.width)
-        self.scores = take_floats(e, self.block * self.width)
-        self.copies = {w: take_floats(e, self.block * self.padded(w)) for w in ("k", "v") if self.staged[w]}
-        self.softmax = PanelSoftmax(e, a, self.scores, VECTORS, self.panels)
+        self.take_scratch()
         batch, heads, queries, _ = a.q.shape
         together = self.panels * self.width
         blocks = symbols.floordiv(queries + (together - 1), together)
@@ -91,8 +118,19 @@ class _ForwardWriter(AttentionWriter):
             self.query_block(*divided(e, head, e.integer(heads)), e.index.mul(block, e.i64(together)))
 
         self.each_item(items, one)
-        work = symbols.product([batch * heads, queries, a.k.shape[2], self.head("k") + self.head("v")])
-        return self.framed(symbols.floordiv(work * 1, 8), items)
+        return self.framed(self.work, items)
+
+    def take_scratch(self) -> None:
+        e = self.e
+        self.rows = take_floats(e, self.width * max(self.padded("k"), self.padded("v")))
+        self.every_panel = take_floats(e, self.panels * self.padded("k") * self.width)
+        self.every_sums = take_floats(e, self.panels * self.padded("v") * self.width)
+        self.scores = take_floats(e, self.block * self.width)
+        self.copies = {w: take_floats(e, self.block * self.padded(w)) for w in ("k", "v") if self.staged[w]}
+        self.softmax = self.make_softmax()
+
+    def make_softmax(self) -> PanelSoftmax:
+        return PanelSoftmax(self.e, self.a, self.scores, VECTORS, self.panels)
 
     # ---- a block of queries: some panels
 
@@ -113,11 +151,7 @@ class _ForwardWriter(AttentionWriter):
         panels = b.binary("arith.divui", b.add(b.sub(last, first), e.i64(self.width - 1)), e.i64(self.width))
 
         def each(start: Value, body: Callable[[Value], None]) -> None:
-            """`body`, given each panel's first query."""
-
-            with e.each(start, panels) as panel:
-                self.select_panel(panel)
-                body(b.add(first, b.mul(panel, e.i64(self.width))))
+            self.each_panel(first, start, panels, body)
 
         each(e.i64(0), lambda query: self.start(rows["q"], query, queries))
 
@@ -128,11 +162,19 @@ class _ForwardWriter(AttentionWriter):
             def panel(query: Value) -> None:
                 seen = b.minimum(b.sub(self.end(query), key), count)
                 self.score_tiles(read["k"], seen)
-                self.softmax.step(rows.get("mask"), query, queries, key, seen)
+                self.softmax.hide(rows.get("mask"), query, queries, key, seen)
+                self.softmax.step(seen)
                 self.accumulate_values(read["v"], seen)
 
             each(self.first_panel(first, key), panel)
         each(e.i64(0), lambda query: self.finish(rows, query, queries))
+
+    def each_panel(self, first: Value, start: Value, end: Value, body: Callable[[Value], None]) -> None:
+        """`body`, given its first query, for each panel from number `start` on. The block begins with the query `first`."""
+        e, b = self.e, self.e.index
+        with e.each(start, end) as panel:
+            self.select_panel(panel)
+            body(b.add(first, b.mul(panel, e.i64(self.width))))
 
     def select_panel(self, panel: Value) -> None:
         """Points at this panel, its sums and its softmax, for the code that follows in this scope."""
@@ -232,14 +274,15 @@ class _ForwardWriter(AttentionWriter):
             one(e.i64(whole), tile)
 
 
-def panels_at_once(a: AttentionProblem, width: int) -> int:
-    """Panels of queries that pass over a block of keys before the next one is read: fewer, where threads need work items."""
-    heads, queries = a.q.shape[0] * a.q.shape[1], a.q.shape[2]
+def panels_at_once(a: AttentionProblem, width: int, queries: Int) -> int:
+    """Panels of queries that pass over a block of keys before the next one is read: fewer, where threads need work items. Of so many
+    `queries` no more are shared out at once."""
+    heads, all_queries = a.q.shape[0] * a.q.shape[1], a.q.shape[2]
     most = QUERIES // width
     if isinstance(queries, int):
         most = min(most, -(-queries // width))
-    if isinstance(queries, int) and isinstance(heads, int):
-        while most > 1 and heads * -(-queries // (most * width)) < WORK_ITEMS:
+    if isinstance(all_queries, int) and isinstance(heads, int):
+        while most > 1 and heads * -(-all_queries // (most * width)) < WORK_ITEMS:
             most = -(-most // 2)
     return max(1, most)
 

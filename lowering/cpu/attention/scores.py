@@ -42,6 +42,13 @@ class Scores:
     def row(self, i: Value) -> Value:
         return advance(self.e, self.scores, self.e.index.mul(i, self.e.i64(self.width)))
 
+    def hide(self, mask: Value | None, first: Value, queries: Value, key: Value, count: Value) -> None:
+        """Applies the masks to the scores of `count` keys from `key` on and the queries from `first` on. `queries` is the number of all."""
+        if mask is not None:
+            self.apply_mask(mask, first, queries, key, count)
+        if self.a.causal != "none":
+            self.hide_later_keys(first, key, count)
+
     def hide_later_keys(self, first: Value, key: Value, count: Value) -> None:
         """Applies a causal mask to the scores of `count` keys from `key` on and the queries from `first` on: query i sees the keys
         up to i + diagonal."""

@@ -8,6 +8,7 @@ import math
 
 import torch
 
+from mlirc.dialects.core.tensor_types import TensorInfo
 from mlirc.lowering.cpu.attention.call import AttentionProblem
 from mlirc.lowering.cpu.attention.scores import NOTHING, Scores
 from mlirc.lowering.cpu.emitter.addresses import advance, lanes_below, load_scratch, store_scratch
@@ -41,12 +42,8 @@ class PanelSoftmax(Scores):
             store_scratch(self.e, self.wide.constant(NOTHING), self.part(self.largest, half))
             store_scratch(self.e, self.wide.constant(0.0), self.part(self.total, half))
 
-    def step(self, mask: Value | None, first: Value, queries: Value, key: Value, count: Value) -> None:
-        """The scores of `count` keys from `key` on become exponentials."""
-        if mask is not None:
-            self.apply_mask(mask, first, queries, key, count)
-        if self.a.causal != "none":
-            self.hide_later_keys(first, key, count)
+    def step(self, count: Value) -> None:
+        """The scores of `count` keys become exponentials."""
         e, wide, halves = self.e, self.wide, range(self.vectors)
         type_ = wide.type_text(torch.float32)
         before = [load_scratch(e, self.part(self.largest, half)) for half in halves]
@@ -80,26 +77,32 @@ class PanelSoftmax(Scores):
 
     def finish(self, lse: Value, first: Value, queries: Value) -> list[Value]:
         """Writes the logarithm of each query's total, and gives what its sums are to be multiplied by."""
-        e, wide, inverse = self.e, self.wide, []
+        e, inverse = self.e, []
         for half in range(self.vectors):
             total = load_scratch(e, self.part(self.total, half))
             largest = load_scratch(e, self.part(self.largest, half))
-            factor, value = finished(wide, total, largest)
+            factor, value = self.finished(total, largest)
             inverse.append(factor)
-            offset = e.index.add(first, e.i64(half * e.lanes))
-            b = e.builder(torch.int64, True)
-            offsets = b.mul(b.add(e.lane_numbers(), e.splat(offset)), e.splat(e.integer(self.a.lse.stride[2])))
-            pointers = e.index.emit(
-                f"llvm.getelementptr {lse}[{offsets}] : (!llvm.ptr, vector<{e.lanes}xi64>) -> "
-                f"vector<{e.lanes}x!llvm.ptr>, f32",
-                torch.int64,
-            )
-            inside = lanes_below(e, e.index.sub(queries, offset))
-            e.lines.append(
-                f"llvm.intr.masked.scatter {value}, {pointers}, {inside} {{alignment = 4 : i32}} : "
-                f"{wide.type_text(torch.float32)}, {wide.type_text(torch.bool)} into vector<{e.lanes}x!llvm.ptr>"
-            )
+            self.store_numbers(value, lse, self.a.lse, e.index.add(first, e.i64(half * e.lanes)), queries)
         return inverse
+
+    def finished(self, total: Value, largest: Value) -> tuple[Value, Value]:
+        return finished(self.wide, total, largest)
+
+    def store_numbers(self, value: Value, place: Value, info: TensorInfo, first: Value, queries: Value) -> None:
+        """Writes a number for each query from `first` on, to a tensor [B, H, L] that begins at `place` for this head."""
+        e, b = self.e, self.e.builder(torch.int64, True)
+        offsets = b.mul(b.add(e.lane_numbers(), e.splat(first)), e.splat(e.integer(info.stride[2])))
+        pointers = e.index.emit(
+            f"llvm.getelementptr {place}[{offsets}] : (!llvm.ptr, vector<{e.lanes}xi64>) -> "
+            f"vector<{e.lanes}x!llvm.ptr>, f32",
+            torch.int64,
+        )
+        inside = lanes_below(e, e.index.sub(queries, first))
+        e.lines.append(
+            f"llvm.intr.masked.scatter {value}, {pointers}, {inside} {{alignment = 4 : i32}} : "
+            f"{self.wide.type_text(torch.float32)}, {self.wide.type_text(torch.bool)} into vector<{e.lanes}x!llvm.ptr>"
+        )
 
 
 def reference_of(b: VectorBuilder, largest: Value) -> Value:

@@ -13,17 +13,25 @@ from mlirc.lowering.cpu.loops.entry import shared_memory
 from mlirc.lowering.cpu.loops.frame import KernelText, begin, framed, operands_only
 from mlirc.lowering.cpu.loops.work_stealing import WorkStealing
 from mlirc.lowering.cpu.math.builder import Value, VectorBuilder
-from mlirc.lowering.kernel.axes import Vector
+from mlirc.lowering.kernel.axes import Axis, Vector
 from mlirc.lowering.target import CpuTarget
 
 
 class AttentionWriter:
     """What writes the functions of attention's kernel `name` has in common. `operands` are names, `symbols` are the arguments that
-    give sizes."""
+    give sizes, `axis` is what the lanes run along, where values of a body are computed."""
 
-    def __init__(self, a: AttentionProblem, name: str, target: CpuTarget, operands: Sequence[str], symbols: list[str]):
+    def __init__(
+        self,
+        a: AttentionProblem,
+        name: str,
+        target: CpuTarget,
+        operands: Sequence[str],
+        symbols: list[str],
+        axis: Axis | None = None,
+    ):
         self.a, self.name, self.target, self.operands, self.symbols = a, name, target, operands, symbols
-        self.e = VectorEmitter(Vector(None, target.vector_bytes // 4), target)
+        self.e = VectorEmitter(Vector(axis, target.vector_bytes // 4), target)
         self.lanes = self.e.lanes
 
     @property

@@ -4,10 +4,11 @@ from dataclasses import dataclass
 
 import torch
 
+from mlirc.dialects.core import symbols
 from mlirc.dialects.core.symbols import Int
 from mlirc.lowering.cpu.emitter.emitter import VectorEmitter
 from mlirc.lowering.cpu.emitter.scratch import DECLARATION, opening, uses_scratch
-from mlirc.lowering.cpu.loops.entry import LIBGOMP, PART_FUNCTION, entry_text, load_slots
+from mlirc.lowering.cpu.loops.entry import LIBGOMP, PART_FUNCTION, STATUS, entry_text, load_slot, load_slots
 from mlirc.lowering.cpu.loops.threads import ThreadSplit
 from mlirc.lowering.cpu.math.builder import Value
 from mlirc.lowering.kernel.axes import Vector
@@ -66,3 +67,37 @@ def framed(
     parts = [*e.text.functions.values(), body or body_text(e), entry, PART_FUNCTION]
     declarations = e.text.declarations + LIBGOMP + [DECLARATION] * uses_scratch(e)
     return KernelText("\n".join(parts).replace("KERNEL", name), declarations, names)
+
+
+def bad_index_text(kernel: Kernel, names: list[str], name: str, target: CpuTarget) -> str:
+    """The function that reports an index out of range: the first thread to report a check wins: number, index and size then belong together.
+
+    A check may be done ahead of the loops; where these turn out to have no point nobody asked for the index.
+    """
+    e = VectorEmitter(Vector(None, 1), target)
+    for k, symbol in enumerate(names):
+        e.env[symbol] = load_slot(e, "%args", kernel.operand_count + k, "i64")
+    points = e.integer(symbols.product([*kernel.parallel.values(), *kernel.inner.values()]))
+    asked = e.index.ne(points, e.i64(0))
+    out = kernel.operand_count + len(names) + 1
+    lines = [
+        f"llvm.func internal @{name}_bad_index(%frame: !llvm.ptr, %number: i64, %index: i64, %size: i64) {{",
+        "%args = llvm.load %frame : !llvm.ptr -> !llvm.ptr",
+        *e.text.preamble,
+        *e.lines,
+        f"""scf.if {asked} {{
+%zero = arith.constant 0 : i64
+%status = llvm.getelementptr %frame[{STATUS}] : (!llvm.ptr) -> !llvm.ptr, i64
+%old = llvm.cmpxchg %status, %zero, %number acq_rel monotonic : !llvm.ptr, i64
+%won = llvm.extractvalue %old[1] : !llvm.struct<(i64, i1)>
+scf.if %won {{
+%index_out = llvm.getelementptr %args[{out}] : (!llvm.ptr) -> !llvm.ptr, i64
+llvm.store %index, %index_out : i64, !llvm.ptr
+%size_out = llvm.getelementptr %args[{out + 1}] : (!llvm.ptr) -> !llvm.ptr, i64
+llvm.store %size, %size_out : i64, !llvm.ptr
+}}
+}}
+llvm.return
+}}""",
+    ]
+    return "\n".join(lines)

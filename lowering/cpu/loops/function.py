@@ -29,14 +29,12 @@ from mlirc.lowering.cpu.loops.entry import (
     BARRIER,
     LIBGOMP,
     PART_FUNCTION,
-    STATUS,
     decode_indices,
     entry_text,
-    load_slot,
     shared_memory,
     thread_part,
 )
-from mlirc.lowering.cpu.loops.frame import KernelText, begin
+from mlirc.lowering.cpu.loops.frame import KernelText, bad_index_text, begin
 from mlirc.lowering.cpu.loops.loops import Loops
 from mlirc.lowering.cpu.loops.non_temporal_stores import FENCE, choose_non_temporal
 from mlirc.lowering.cpu.loops.partial_reductions import Partials, partial_bytes
@@ -45,7 +43,7 @@ from mlirc.lowering.cpu.loops.schedule import LoopSchedule, make_schedule
 from mlirc.lowering.cpu.loops.threads import ThreadSplit, choose_split
 from mlirc.lowering.cpu.loops.work_stealing import WorkStealing
 from mlirc.lowering.cpu.math.builder import Value
-from mlirc.lowering.kernel.axes import Vector, choose_vector, make_axes
+from mlirc.lowering.kernel.axes import choose_vector, make_axes
 from mlirc.lowering.kernel.division import divide_axes
 from mlirc.lowering.kernel.nodes import Kernel
 from mlirc.lowering.target import CpuTarget
@@ -71,7 +69,7 @@ def kernel_text(kernel: Kernel, name: str, target: CpuTarget) -> KernelText:
         parts.append(PART_FUNCTION.replace("KERNEL", name))
         declarations += LIBGOMP + [BARRIER] * split.combines
     if any(n.kind == "check_index" for n in kernel.nodes):
-        parts.append(_bad_index(kernel, names, name, target))
+        parts.append(bad_index_text(kernel, names, name, target))
     return KernelText("\n".join(parts), declarations, names)
 
 
@@ -149,37 +147,3 @@ def _parts(e: VectorEmitter, split: ThreadSplit, count: Value, body: Callable[[V
         WorkStealing(e, shared_memory(e), count, e.i64(split.chunk)).each(body)
     else:
         body(*thread_part(e, count))
-
-
-def _bad_index(kernel: Kernel, names: list[str], name: str, target: CpuTarget) -> str:
-    """The first thread to report a check wins: number, index and size then belong together.
-
-    A check may be done ahead of the loops; where these turn out to have no point nobody asked for the index.
-    """
-    e = VectorEmitter(Vector(None, 1), target)
-    for k, symbol in enumerate(names):
-        e.env[symbol] = load_slot(e, "%args", kernel.operand_count + k, "i64")
-    points = e.integer(symbols.product([*kernel.parallel.values(), *kernel.inner.values()]))
-    asked = e.index.ne(points, e.i64(0))
-    out = kernel.operand_count + len(names) + 1
-    lines = [
-        f"llvm.func internal @{name}_bad_index(%frame: !llvm.ptr, %number: i64, %index: i64, %size: i64) {{",
-        "%args = llvm.load %frame : !llvm.ptr -> !llvm.ptr",
-        *e.text.preamble,
-        *e.lines,
-        f"""scf.if {asked} {{
-%zero = arith.constant 0 : i64
-%status = llvm.getelementptr %frame[{STATUS}] : (!llvm.ptr) -> !llvm.ptr, i64
-%old = llvm.cmpxchg %status, %zero, %number acq_rel monotonic : !llvm.ptr, i64
-%won = llvm.extractvalue %old[1] : !llvm.struct<(i64, i1)>
-scf.if %won {{
-%index_out = llvm.getelementptr %args[{out}] : (!llvm.ptr) -> !llvm.ptr, i64
-llvm.store %index, %index_out : i64, !llvm.ptr
-%size_out = llvm.getelementptr %args[{out + 1}] : (!llvm.ptr) -> !llvm.ptr, i64
-llvm.store %size, %size_out : i64, !llvm.ptr
-}}
-}}
-llvm.return
-}}""",
-    ]
-    return "\n".join(lines)

@@ -7,8 +7,11 @@ from typing import Any
 
 from mlirc.dialects.control_flow.region_ops import module_body
 from mlirc.dialects.core.bindings import ir
+from mlirc.dialects.core.dialect import attribute_value, make_attribute
+from mlirc.dialects.ops.nn.flex_operators import FLEX
 from mlirc.lowering.cpu.attention.backward import backward_text
 from mlirc.lowering.cpu.attention.call import backward_refusal, read_attention, read_gradients, refusal
+from mlirc.lowering.cpu.attention.flex import flex_refusal, flex_text
 from mlirc.lowering.cpu.attention.function import attention_text
 from mlirc.lowering.cpu.convolution.call import ConvolutionProblem, read_convolution
 from mlirc.lowering.cpu.convolution.call import refusal as convolution_refusal
@@ -26,8 +29,16 @@ from mlirc.lowering.cpu.matmul.kinds import gemm_text
 from mlirc.lowering.cpu.matmul.match import match_matmul
 from mlirc.lowering.cpu.matmul.quantised import quantised_text
 from mlirc.lowering.cpu.matmul.quantised_match import match_quantised
+from mlirc.lowering.kernel.flex_attention import RESULTS, read_problem
 from mlirc.lowering.kernel.launch import run_instead
-from mlirc.lowering.kernel.nodes import Kernel, UnsupportedKernelOp, read_kernel, string_attribute, structural_key
+from mlirc.lowering.kernel.nodes import (
+    Kernel,
+    UnsupportedKernelOp,
+    messages,
+    read_kernel,
+    string_attribute,
+    structural_key,
+)
 from mlirc.lowering.module.errors import UnsupportedByPass
 from mlirc.lowering.module.target_attribute import target_of
 from mlirc.lowering.pipeline.ledger import Ledger
@@ -97,16 +108,18 @@ class LowerKernels:
         after:   "mlircx.call"(%q, %k, %v, %out, %lse) {callee = "attention", kernel = "kernel_1", symbols = "s0", ...}
         """
         for call in function.regions[0].blocks[0].operations:
-            if call.operation.name != "mlircx.call" or string_attribute(call, "callee") not in CALLS:
+            if call.operation.name != "mlircx.call" or "kernel" in call.attributes:
                 continue
-            if not ledger.allows(self.name, call):
+            callee = string_attribute(call, "callee")
+            if not (callee in CALLS or callee in FLEX) or not ledger.allows(self.name, call):
                 continue
-            read, refuse, write = CALLS[string_attribute(call, "callee")]
+            if callee in FLEX:
+                self.lower_flex_attention(call, module_body(function), made, taken, target)
+                continue
+            read, refuse, write = CALLS[callee]
             asked: Any = read(call)
             if rule := refuse(asked):
-                raise UnsupportedByPass(
-                    call, f"{string_attribute(call, 'callee')} that no kernel of ours computes ({rule})"
-                )
+                raise UnsupportedByPass(call, f"{callee} that no kernel of ours computes ({rule})")
             fields = None
             if isinstance(asked, ConvolutionProblem):
                 asked, fields = plan(asked, target)
@@ -120,6 +133,28 @@ class LowerKernels:
             name, kernel = made[asked]
             call.attributes["kernel"] = ir.StringAttr.get(name)
             call.attributes["symbols"] = ir.StringAttr.get(", ".join(fields or kernel.symbols))
+
+    def lower_flex_attention(self, call: Any, block: ir.Block, made: dict, taken: set[str], target: CpuTarget) -> None:
+        """Attention with a body."""
+        callee = string_attribute(call, "callee")
+        numbers = tuple(str(call.attributes[n]) for n in ("full", "rows", "columns", "scale", "inputs"))
+        key = callee, structural_key(call), numbers
+        if key not in made:
+            try:
+                problem = read_problem(call, callee)
+            except UnsupportedKernelOp as error:
+                raise UnsupportedByPass(call, str(error)) from error
+            results = len(call.operands) - attribute_value(call.attributes["inputs"])
+            q, k, v, out = (problem.info(part) for part in ("q", "k", "v", RESULTS[callee][0]))
+            if rule := flex_refusal(callee, q, k, v, out, results):
+                raise UnsupportedByPass(call, f"{callee} that no kernel of ours computes ({rule})")
+            name = next(n for n in map("kernel_{}".format, count(len(made))) if n not in taken)
+            made[key] = name, kernel = name, flex_text(problem, name, target)
+            self.add_functions(block, name, kernel, taken)
+        name, kernel = made[key]
+        call.attributes["kernel"] = ir.StringAttr.get(name)
+        call.attributes["symbols"] = ir.StringAttr.get(", ".join(kernel.symbols))
+        call.attributes["messages"] = make_attribute(messages(call))
 
     def add_functions(self, block: ir.Block, name: str, kernel: KernelText, taken: set[str]) -> None:
         """The kernel's functions; where the listener takes its text, a declaration, which costs less than to parse it."""

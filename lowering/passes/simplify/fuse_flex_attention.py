@@ -11,7 +11,9 @@ from mlirc.dialects.core.bindings import ir
 from mlirc.dialects.core.dialect import attribute_value, create
 from mlirc.dialects.core.symbols import Int
 from mlirc.dialects.core.tensor_types import TensorInfo, info_of, type_of
+from mlirc.lowering.cpu.attention.flex import flex_refusal
 from mlirc.lowering.fusion.flex_bodies import FlexBody, NotOneBody, flex_body
+from mlirc.lowering.kernel.flex_attention import FORWARD, QUERIES
 from mlirc.lowering.module.source_lines import source_line
 from mlirc.lowering.pipeline.ledger import Ledger
 
@@ -34,6 +36,9 @@ class FuseFlexAttention:
     NO KERNEL OF ...   an op that kernels do not have, such as a call of ATen's
     SEVERAL KERNELS    they are not one pass over the scores
     A REDUCTION        likewise
+
+    On a CPU they stay, too, where cpu/attention/flex.py has no kernel: GRADIENTS ON A CPU, LARGEST SCORES, FEW QUERIES, HEAD SIZE,
+    STATIC HEADS, FLOAT32 OR BFLOAT16, ROWS SIDE BY SIDE.
     """
 
     name = "fuse-flex-attention"
@@ -45,8 +50,8 @@ class FuseFlexAttention:
             if build is None:
                 continue
             line, label = source_line(op.location), op.operation.name.removeprefix("mlirc.")
-            if not info_of(op.q).device.startswith("cuda"):
-                ledger.record(self.name, "generate", label, "CPU", False, line)
+            if info_of(op.q).device == "cpu" and (rule := refused(op)):
+                ledger.record(self.name, "generate", label, rule, False, line)
                 continue
             if not ledger.allows(self.name, op):
                 continue
@@ -60,6 +65,14 @@ class FuseFlexAttention:
                 if new is not None:
                     old.replace_all_uses_with(new)
             op.operation.erase()
+
+
+def refused(op: Any) -> str:
+    """Why no kernel for CPUs computes the call, or ""."""
+    forward = op.operation.name == "mlirc.flex_attend"
+    results = 3 if forward and is_read(op.largest) else 2
+    name = FORWARD if forward else QUERIES
+    return flex_refusal(name, info_of(op.q), info_of(op.k), info_of(op.v), info_of(op.results[0]), results)
 
 
 def attend(op: Any) -> list[ir.Value | None]:
