@@ -18,7 +18,7 @@ from mlirc.dialects.core.symbols import Int
 from mlirc.dialects.core.tensor_types import TensorInfo
 from mlirc.lowering.cpu.attention.call import AttentionProblem
 from mlirc.lowering.cpu.attention.coverage import flex_uncovered
-from mlirc.lowering.cpu.attention.function import SCORES, VECTORS, ForwardWriter
+from mlirc.lowering.cpu.attention.function import SCORES, VECTORS, AttentionForwardWriter
 from mlirc.lowering.cpu.attention.memory import place_of
 from mlirc.lowering.cpu.attention.scores import NOTHING
 from mlirc.lowering.cpu.attention.softmax import LN2, PanelSoftmax, finished
@@ -48,7 +48,7 @@ def flex_text(problem: FlexProblem, name: str, target: CpuTarget) -> KernelText:
     return _FlexWriter(problem, name, target).write()
 
 
-class _FlexWriter(ForwardWriter):
+class _FlexWriter(AttentionForwardWriter):
     def __init__(self, problem: FlexProblem, name: str, target: CpuTarget):
         self.problem = problem
         reach_scores(problem)

@@ -47,10 +47,10 @@ def attention_text(a: AttentionProblem, name: str, target: CpuTarget) -> KernelT
     """The functions of kernel `name`, for a call that `refusal` of attention/call.py has nothing against."""
     if decodes(a):
         return decode_text(a, name, target)
-    return ForwardWriter(a, name, target, operands_of(a), a.symbols).write()
+    return AttentionForwardWriter(a, name, target, operands_of(a), a.symbols).write()
 
 
-class ForwardWriter(AttentionWriter):
+class AttentionForwardWriter(AttentionWriter):
     def __init__(
         self,
         a: AttentionProblem,
