@@ -20,6 +20,7 @@ from mlirc.lowering.cpu.math.functions import MATH
 
 LN2 = math.log(2)
 _BIASED = ROUNDING + 127  # added to n, it leaves the exponent of 2^n in the lowest bits
+_LEAST_NORMAL = -87.3  # e^x is above 2^-126
 # e^r on [-ln(2)/2, ln(2)/2], relative error 2^-23.4: a term less than `exp` has. It counts beside eight multiplications for each exponential.
 _EXP = (0.008290272206068039, 0.04189816117286682, 0.1666763871908188, 0.4999914765357971, 0.9999997019767761, 1.0)
 
@@ -119,12 +120,14 @@ def finished(b: VectorBuilder, total: Value, largest: Value) -> tuple[Value, Val
 
 
 def exponential(b: VectorBuilder, x: Value) -> Value:
-    """e^x for x <= 0 (or little above) and NaN, to three units in the last place; 0 below -87.7, or -104 where a denormal
-    number costs nothing. One part of ln 2 will do: its error grows with -x, while the exponential shrinks."""
+    """e^x for x <= 0 (or little above) and NaN, to three units in the last place; 0 below -87.3, where it is denormal: each product with
+    a value would take some hundred cycles. One part of ln 2 will do: its error grows with -x, while the exponential shrinks."""
     if uses_avx512(b):
-        x = b.maximum(x, b.constant(-104.0))
+        normal = b.not_(b.lt(x, b.constant(_LEAST_NORMAL)))
+        x = b.maximum(x, b.constant(_LEAST_NORMAL))
         n, shifted = nearest_integer(b, x, 1 / LN2)
-        return scaled(b, polynomial(b, b.fma(n, b.constant(-LN2), x), _EXP), n, shifted)
+        made = scaled(b, polynomial(b, b.fma(n, b.constant(-LN2), x), _EXP), n, shifted)
+        return b.select(normal, made, b.constant(0.0))
     x = b.maximum(x, b.constant(-88.0))  # times 1 / ln 2 it is nearest to -127, whose exponential of two comes out as 0
     shifted = b.fma(x, b.constant(1 / LN2), b.constant(_BIASED))
     n = b.sub(shifted, b.constant(_BIASED))

@@ -70,7 +70,7 @@ def framed(
 
 
 def bad_index_text(kernel: Kernel, names: list[str], name: str, target: CpuTarget) -> str:
-    """The function that reports an index out of range: the first thread to report a check wins: number, index and size then belong together.
+    """The function that reports an index out of range. The first thread to report one wins, so that number, index and size belong together.
 
     A check may be done ahead of the loops; where these turn out to have no point nobody asked for the index.
     """
