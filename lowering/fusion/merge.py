@@ -121,6 +121,8 @@ def inline(
             raise Refused("ONE SPACE")
         solutions[site.read] = known
     _allow_evaluation(producer, consumer, found, solutions, limits)
+    kept = [r for r in producer.results if r.tensor in keep]
+    once = _written_once(producer, consumer, [solutions[s.read] for s in found if s.read.mask is None]) if kept else ()
     pool = NodePool(consumer.inner_dims)
     replacements = {site.read: site for site in found}
 
@@ -133,13 +135,12 @@ def inline(
         return select_or_zero(pool, mask, made[root])
 
     rewritten = rewrite_nodes(consumer.nodes, pool, None, consumer.space, replace)
-    written, kept = _stored_results(
-        producer, consumer, keep, [solutions[site.read] for site in found if site.read.mask is None], pool
-    )
-    results = kept + [Result(rewritten[r.node], r.map, r.tensor) for r in consumer.results]
+    written = rewrite_nodes(producer.below([r.node for r in kept]), pool, once, consumer.space)
+    results = [Result(written[r.node], substitute(r.map, once, consumer.space), r.tensor) for r in kept]
+    results += [Result(rewritten[r.node], r.map, r.tensor) for r in consumer.results]
     merged = Body(consumer.parallel, consumer.inner, results, merge_labels(producer.label, consumer.label))
     if not pool.simplified:  # each node that was made is used, and was made behind its operands
-        merged.know(list(dict.fromkeys([*written, *pool.nodes.values()])))
+        merged.know(list(dict.fromkeys([*written.values(), *pool.nodes.values()])))
     return limits.check(merged)
 
 
@@ -204,21 +205,13 @@ def _is_one_to_one(producer: Body, consumer: Body, solution: Map) -> bool:
     )
 
 
-def _stored_results(
-    producer: Body, consumer: Body, keep: set[Tensor], candidates: list[Map], pool: NodePool
-) -> tuple[list[BodyNode], list[Result]]:
-    """WRITTEN ONCE: a result that others read too is written by the merged kernel, if it reaches each element once. With it, the
-    nodes below these results, in order."""
-    kept = [r for r in producer.results if r.tensor in keep]
-    if not kept:
-        return [], []
+def _written_once(producer: Body, consumer: Body, candidates: list[Map]) -> Map:
+    """WRITTEN ONCE: a result that others read too is written by the merged kernel, if it reaches each element once; by this of the
+    candidates, which are the producer's points. It is asked before anything is rewritten: of thousands of pairs the answer is no."""
     solution = next((s for s in candidates if _is_one_to_one(producer, consumer, s)), None)
     if solution is None:
         raise Refused("WRITTEN ONCE")
-    made = rewrite_nodes(producer.below([r.node for r in kept]), pool, solution, consumer.space)
-    return list(made.values()), [
-        Result(made[r.node], substitute(r.map, solution, consumer.space), r.tensor) for r in kept
-    ]
+    return solution
 
 
 # ---- two kernels over the same rows
