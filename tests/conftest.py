@@ -1,5 +1,6 @@
 """What holds for every test: benchmarks and tests are importable, and no test sees another's compiled code."""
 
+import gc
 import logging
 import os
 import sys
@@ -39,6 +40,12 @@ def pytest_collection_modifyitems(config, items):
         kept = set(keep)
         config.hook.pytest_deselected(items=[item for item in items if item not in kept])
         items[:] = keep
+
+
+def pytest_collection_finish():
+    """Tens of thousands of collected tests live to the end: the garbage collector need not walk them again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 def thinned(items: list[pytest.Item]) -> list[pytest.Item]:
