@@ -28,10 +28,7 @@ def write_forward(t: FlexText) -> None:
         with t.loop(counts, indices, y, x, problem.rows, problem.columns):
             t.add(f"k = {t.rows('k', x)}")
             scores, factor = t.changed(t.dot("q", "tl.trans(k)"))
-            if seen := t.hidden(partial, x):
-                t.add(f"s = tl.where({seen}, {scores}, float('-inf'))")
-            elif scores != "s":
-                t.add(f"s = {scores}")
+            t.add(f"s = tl.where({t.seen(partial, x)}, {scores}, float('-inf'))")
             t.add(f"larger = tl.maximum(largest, tl.max(s, 1) * {factor!r})")
             t.add("base = tl.where(larger == float('-inf'), 0.0, larger)  # of rows that see nothing yet")
             t.add(f"weights = tl.exp2(s * {factor!r} - base[:, None])")

@@ -93,14 +93,11 @@ def load_sums(t: FlexText, rows: TritonTile, spread: str) -> None:
 def slopes_of(t: FlexText, scores: str, of_weights: str, partial: bool, along: TritonTile) -> tuple[str, str]:
     """The gradient of the scores before score_mod, as it is multiplied, and the weights."""
     changed, factor = t.changed(scores)
-    seen = t.hidden(partial, along)
+    seen = t.seen(partial, along)
     t.add(f"weights = tl.exp2({changed} * {factor!r} - lse)")
-    if seen:
-        t.add(f"weights = tl.where({seen}, weights, 0.0)")
+    t.add(f"weights = tl.where({seen}, weights, 0.0)")
     t.add(f"slopes = weights * ({of_weights} - delta)")
     t.known(t.problem.reads(1), "slopes")
     made = t.full(t.e.value(t.problem.gradient))
-    if seen:
-        t.add(f"seen_slopes = tl.where({seen}, {t.narrowed(made)}, 0.0)")
-        return "seen_slopes", "weights"
-    return t.narrowed(made), "weights"
+    t.add(f"seen_slopes = tl.where({seen}, {t.narrowed(made)}, 0.0)")
+    return "seen_slopes", "weights"

@@ -22,7 +22,7 @@ from mlirc.lowering.kernel.flex_attention import FlexProblem
 from mlirc.lowering.kernel.nodes import Node
 
 LOG2E = 1.4426950408889634
-ZERO = "tl.full([], 0, tl.int32)"
+LISTED = "(number == found)"  # whether there is the block that a list names
 
 
 @dataclass(eq=False)
@@ -182,9 +182,9 @@ class FlexText:
         made = self.full(self.e.value(problem.changed))
         return made, LOG2E
 
-    def hidden(self, partial: bool, tile: TritonTile) -> str:
-        """What says which scores count, "" where all do: mask_mod in partial blocks, and the end of what is looped over."""
-        parts = [self.e.masks[tile.name]] if tile.name in self.e.masks else []
+    def seen(self, partial: bool, tile: TritonTile) -> str:
+        """What says which scores count: mask_mod in partial blocks, the end of what is looped over, and whether there is the block that is listed."""
+        parts = [self.e.masks.get(tile.name, LISTED)]
         if partial:
             seen = self.e.value(self.problem.seen)
             parts += [] if seen.number else [f"({seen})" if " " in seen else str(seen)]
@@ -219,10 +219,16 @@ class FlexText:
             stride = index.stride[3]
             far = number if stride == 1 else f"({number}) * {self.number(stride)}"
             last = self.number(blocks_of(along.size, step) - 1)
-            self.add(f"number = tl.maximum(tl.minimum(tl.load(listed + {far}){kind}, {last}), 0)")
+            self.add(f"found = tl.load(listed + {far}){kind}")
+            self.add(f"number = tl.maximum(tl.minimum(found, {last}), 0)")
             begin = f"number * {step}" if step <= LARGEST else "number"
             begin += "" if listed == 1 else f" + step % {self.number(listed)} * {e.block_name(along)}"
-            self.add(f"start = {begin}")
+            # a mask that was cut lists blocks that there are not: none of their positions is inside
+            self.add(
+                f"start = {begin}"
+                if along.divides
+                else f"start = tl.where({LISTED}, {begin}, {self.number(along.size)})"
+            )
             self.bind(along, "start")
             yield
         e.reported = reported

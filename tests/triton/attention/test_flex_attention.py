@@ -50,7 +50,8 @@ def code():
 
 @dataclass(frozen=True)
 class Case:
-    """`shared`: heads of keys; `values`: the size of a value; `table` is what score_mod captures, `documents` mask_mod."""
+    """`shared`: heads of keys; `values`: the size of a value; `table` is what score_mod captures, `documents` mask_mod; the block mask was
+    made for `more` queries and keys, and cut."""
 
     score_mod: Any = lambda s, b, h, i, j, *buffers: s
     mask_mod: Any = lambda b, h, i, j, *buffers: i >= j
@@ -66,6 +67,7 @@ class Case:
     documents: Any = None
     transposed: bool = False
     dynamic: bool = False
+    more: int = 0
 
     def tensors(self) -> list[torch.Tensor]:
         torch.manual_seed(0)
@@ -81,7 +83,9 @@ class Case:
     def lists(self) -> list[torch.Tensor]:
         """Those of keys, then of queries."""
         bound = lambda b, h, i, j: self.mask_mod(b, h, i, j, *self.of_mask())
-        m = create_block_mask(bound, self.batches[0], self.heads, self.rows, self.keys, device="cpu", BLOCK_SIZE=BLOCK)
+        sizes = self.rows + self.more, self.keys + self.more
+        m = create_block_mask(bound, self.batches[0], self.heads, *sizes, device="cpu", BLOCK_SIZE=BLOCK)
+        m = m._adjust(self.rows, self.keys) if self.more else m
         names = ("num_blocks", "indices")
         return [getattr(m, f"{full}{side}_{n}") for side in ("kv", "q") for full in ("", "full_") for n in names]
 
@@ -166,6 +170,8 @@ TABLE = torch.linspace(-2, 2, 2 * 80).view(2, 80)
 DOCUMENTS = torch.arange(64) // 11
 CASES = {
     "causal": Case(),
+    "cut": Case(rows=40, keys=25, more=16),
+    "cut evenly": Case(rows=48, keys=32, more=16),
     "late, half, groups": Case(
         mask_mod=lambda b, h, i, j: (i >= j) & (i > 6 + h) & (j >= b),
         score_mod=lambda s, b, h, i, j: 20 * torch.tanh(s / 20),
@@ -186,7 +192,7 @@ CASES = {
 }  # fmt: skip
 
 
-SHORT = ("late, half, groups", "a table")
+SHORT = ("late, half, groups", "a table", "cut evenly")
 
 
 @pytest.mark.parametrize("name", [x if x in SHORT else pytest.param(x, marks=pytest.mark.full) for x in CASES])
