@@ -189,6 +189,8 @@ def fake_scores(q: torch.Tensor, k: torch.Tensor, scale: float) -> torch.Tensor:
 def fake_attend(
     scores: torch.Tensor, seen: torch.Tensor, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *rest: Any
 ):
+    for have, wanted in zip(v.shape[:3], k.shape[:3], strict=True):  # the sizes of one call may have different names
+        torch._check(have == wanted, lambda: f"values {list(v.shape)} for keys {list(k.shape)}")
     out = laid_out(q.new_empty((*q.shape[:3], v.shape[3])), rest[-1])
     return out, *(scores.new_empty(q.shape[:3]) for _ in range(2))
 

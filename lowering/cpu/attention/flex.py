@@ -150,13 +150,15 @@ class _FlexWriter(AttentionForwardWriter):
         return b.minimum(many, e.integer(index.shape[3])), place_of(e, e.env[indices], index, *at)
 
     def listed_block(self, listed: Value, index: TensorInfo, step: Value) -> Value:
-        """The number of the block that is listed there; no other than there are is ever read."""
+        """The number of the block that is listed there, of one that there is not the first beyond the keys: a mask that was cut to fewer keys
+        may list those."""
         e, b = self.e, self.e.index
         offset = b.mul(step, e.integer(index.stride[3]))
         element = element_text(index.dtype)
         place = b.emit(f"llvm.getelementptr {listed}[{offset}] : (!llvm.ptr, i64) -> !llvm.ptr, {element}", torch.int64)
-        last = e.integer(blocks_of(self.a.k.shape[2], self.problem.columns) - 1)
-        return b.maximum(b.minimum(self.whole_number(place, index.dtype), last), e.i64(0))
+        blocks = e.integer(blocks_of(self.a.k.shape[2], self.problem.columns))
+        number = self.whole_number(place, index.dtype)
+        return b.emit(f"arith.minui {number}, {blocks} : i64", torch.int64)  # a negative one is beyond, too
 
     def whole_number(self, place: Value, dtype: torch.dtype) -> Value:
         b = self.e.builder(dtype)

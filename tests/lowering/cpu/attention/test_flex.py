@@ -74,6 +74,15 @@ def test_sizes(seed):
         assert errors[0] <= 2 * errors[1] + 1e-7 * wanted.nan_to_num(0.0, 0.0, 0.0).norm(), (sizes, errors)
 
 
+def test_lengths_of_keys_and_values_have_one_name():
+    """Of a graph with a size of 1, PyTorch's names of the two differ, and flex_attention compares them nowhere."""
+    fn = attention(soft_cap, None)
+    made = compiled(fn, dynamic=True)
+    for batch, rows, keys in ((2, 20, 30), (1, 16, 16), (1, 24, 40), (3, 24, 9)):
+        inputs = [torch.randn(batch, 4, n, 16) for n in (rows, keys, keys)]
+        torch.testing.assert_close(made(*inputs), fn(*inputs))
+
+
 def test_blocks_that_are_not_listed_are_not_read():
     """Their keys are NaN, and so are the scores that mask_mod hides."""
     inputs = [torch.randn(1, 2, 64, 8) for _ in range(3)]
@@ -104,6 +113,16 @@ def test_tables_that_a_body_reads():
     far = lambda q, k, v: flex_attention(q, k, v, lambda s, b, h, i, j: s + TABLE[i + 12 * j])
     with pytest.raises(IndexError, match=r"index 6[0-9]\d is out of bounds .*600"):
         compiled(far)(*inputs)
+
+
+@pytest.mark.parametrize("rows, keys", [(100, 90), (128, 96)])
+def test_a_mask_that_is_cut_to_fewer_keys_lists_blocks_that_there_are_not(rows, keys):
+    """As flex_attention cuts a mask that was made for more: the numbers beyond stay in its lists, and count for nothing."""
+    inputs = [torch.randn(2, 2, n, 16, dtype=torch.float64) for n in (rows, keys, keys)]
+    mask = create_block_mask(causal, None, None, 128, 128, device="cpu", BLOCK_SIZE=32)._adjust(rows, keys)
+    fn = lambda q, k, v: flex_attention(q, k, v, block_mask=mask)
+    made = compiled(fn)(*(x.float() for x in inputs))
+    torch.testing.assert_close(made.double(), exact(*inputs, None, causal)[0], atol=1e-5, rtol=1e-5)
 
 
 def test_lists_that_do_not_fit_read_nothing_beyond():
