@@ -189,10 +189,22 @@ def fake_scores(q: torch.Tensor, k: torch.Tensor, scale: float) -> torch.Tensor:
 def fake_attend(
     scores: torch.Tensor, seen: torch.Tensor, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *rest: Any
 ):
-    for have, wanted in zip(v.shape[:3], k.shape[:3], strict=True):  # the sizes of one call may have different names
-        torch._check(have == wanted, lambda: f"values {list(v.shape)} for keys {list(k.shape)}")
+    one_size(v, k)
+    one_size_of_lists(rest[0])
     out = laid_out(q.new_empty((*q.shape[:3], v.shape[3])), rest[-1])
     return out, *(scores.new_empty(q.shape[:3]) for _ in range(2))
+
+
+def one_size(x: torch.Tensor, y: torch.Tensor) -> None:
+    """Tells PyTorch that the first three sizes are equal, of which it may have several names in one graph. Raises RuntimeError."""
+    for have, wanted in zip(x.shape[:3], y.shape[:3], strict=True):
+        torch._check(have == wanted, lambda: f"{list(x.shape)} and {list(y.shape)} begin with different sizes")
+
+
+def one_size_of_lists(blocks: Blocks) -> None:
+    """The same of each list's counts and indices."""
+    for counts, indices in zip(blocks[::2], blocks[1::2], strict=True):
+        one_size(counts, indices)
 
 
 def fake_slopes(scores: torch.Tensor, *rest: Any) -> torch.Tensor:
@@ -208,6 +220,9 @@ def fake_gradients(
     v: torch.Tensor,
     *rest: Any,
 ):
+    one_size(v, k)
+    for blocks in rest[3:5]:  # by key and by query
+        one_size_of_lists(blocks)
     made = (q.new_empty(x.shape) for x in (q, k, v))
     return tuple(laid_out(x, rest[-1][4 * n : 4 * n + 4]) for n, x in enumerate(made))
 

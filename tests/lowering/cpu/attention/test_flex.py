@@ -5,10 +5,14 @@ import random
 
 import pytest
 import torch
+from torch._dynamo.source import ConstantSource
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext, statically_known_true
 from torch.nn.attention import flex_attention as library
 from torch.nn.attention.flex_attention import AuxRequest, BlockMask, create_block_mask, flex_attention
 
 import mlirc
+from mlirc.dialects.ops.nn import flex_operators as operators
 from tests.around.test_flex_attention import alibi, causal, compiled, constants, dilated, exact, late, soft_cap, window
 
 pytestmark = pytest.mark.thinned
@@ -81,6 +85,22 @@ def test_lengths_of_keys_and_values_have_one_name():
     for batch, rows, keys in ((2, 20, 30), (1, 16, 16), (1, 24, 40), (3, 24, 9)):
         inputs = [torch.randn(batch, 4, n, 16) for n in (rows, keys, keys)]
         torch.testing.assert_close(made(*inputs), fn(*inputs))
+
+
+def test_the_sizes_of_a_call_become_equal_ones():
+    """PyTorch has several names for them where they change from call to call."""
+    mode = FakeTensorMode(shape_env=ShapeEnv(duck_shape=False))
+
+    def fake(name, *shape):
+        dynamic = StatelessSymbolicContext([DimDynamic.DYNAMIC] * len(shape))
+        return mode.from_tensor(torch.zeros(shape), source=ConstantSource(name), symbolic_context=dynamic)
+
+    q, k, v = (fake(name, 2, 4, 40, 8) for name in "qkv")
+    scores, lists = fake("s", 2, 4, 40, 40), [fake("counts", 2, 4, 3), fake("indices", 2, 4, 3, 3)]
+    with mode:
+        operators.fake_attend(scores, scores, q, k, v, lists, 16, 16, 1.0, [0, 1, 2, 3])
+    for x, y in ((k, v), lists):
+        assert all(statically_known_true(a == b) for a, b in zip(x.shape[:3], y.shape[:3], strict=True))
 
 
 def test_blocks_that_are_not_listed_are_not_read():
