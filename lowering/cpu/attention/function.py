@@ -13,7 +13,7 @@ After Dao et al., "FlashAttention" (2022), with the softmax of Milakov and Gimel
 nothing is ever added or compared across a vector, and keys and values are read where they are.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import torch
 
@@ -32,7 +32,6 @@ from mlirc.lowering.cpu.math.builder import Value
 from mlirc.lowering.cpu.matmul.tile import GemmTile, Loop, Stride, most_rows, times
 from mlirc.lowering.cpu.matmul.tile_rows import split_any_rows, split_rows
 from mlirc.lowering.cpu.matmul.transposes import transpose_all
-from mlirc.lowering.kernel.axes import Axis
 from mlirc.lowering.target import CpuTarget
 
 VECTORS = 2  # vectors of queries in a panel
@@ -51,16 +50,8 @@ def attention_text(a: AttentionProblem, name: str, target: CpuTarget) -> KernelT
 
 
 class AttentionForwardWriter(AttentionWriter):
-    def __init__(
-        self,
-        a: AttentionProblem,
-        name: str,
-        target: CpuTarget,
-        operands: Sequence[str],
-        names: list[str],
-        axis: Axis | None = None,
-    ):
-        super().__init__(a, name, target, operands, names, axis)
+    def choose_sizes(self) -> None:
+        a, target = self.a, self.target
         self.width = VECTORS * self.lanes
         self.most = most_rows(target, VECTORS)
         rows, rests = self.rows_of_key_tiles()

@@ -33,6 +33,10 @@ class AttentionWriter:
         self.a, self.name, self.target, self.operands, self.symbols = a, name, target, operands, symbols
         self.e = VectorEmitter(Vector(axis, target.vector_bytes // 4), target)
         self.lanes = self.e.lanes
+        self.choose_sizes()
+
+    def choose_sizes(self) -> None:
+        """Chooses the sizes of tiles and blocks, once all that is given is known."""
 
     @property
     def wide(self) -> VectorBuilder:
