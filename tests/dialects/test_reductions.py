@@ -1,12 +1,14 @@
 """Reductions and what is built of them, at every level of the dialect, against eager."""
 
 import itertools
+import math
 
 import pytest
 import torch
 import torch.nn.functional as F
 
-from tests.compare_stages import check
+from mlirc.dialects.core.context import context
+from tests.compare_stages import check, prepare
 
 pytestmark = pytest.mark.thinned
 
@@ -155,3 +157,36 @@ def test_rows_in_steps(columns):
     got = torch.compile(chains, backend="mlirc", dynamic=True)(x)
     for have, want in zip(got, chains(x), strict=True):
         torch.testing.assert_close(have, want, rtol=2e-5, atol=0)
+
+
+ROWS = [((3, 4), (5, 4)), ((4, 1, 3, 9), (2, 5, 9)), ((0, 4), (3, 4)), ((2, 0), (3, 0)), ((1, 1), (1, 1))]
+NORMS = [0.0, 0.5, 1.0, 1.5, 2.0, 3.0]
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("shapes", ROWS)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("p", NORMS)
+def test_distances_between_rows(p, dtype, shapes, dynamic):
+    """Some rows and many elements are equal: distances and differences of 0, where a norm has no slope."""
+    x, y = (torch.randint(-3, 4, shape).to(dtype) / 4 for shape in shapes)
+    distance = torch.cdist(x, y, p=p)
+    check(lambda x, y: aten._cdist_forward(x, y, p, None), x, y, dynamic=dynamic)
+    dynamic &= x.dim() == 2  # PyTorch's meta function broadcasts no symbols
+    check(lambda *v: aten._cdist_backward(*v[:3], p, v[3]), torch.randn_like(distance), x, y, distance, dynamic=dynamic)
+
+
+@pytest.mark.parametrize("p", NORMS)
+def test_distances_between_special_rows(p):
+    x = torch.cartesian_prod(
+        torch.tensor([0.0, -0.0, 1.0, math.inf, -math.inf, math.nan, 1e30]), torch.tensor([1.0, 3.0])
+    )
+    distance = torch.cdist(x, x, p=p)
+    check(lambda x: aten._cdist_forward(x, x, p, None), x)
+    check(lambda grad, x, d: aten._cdist_backward(grad, x, x, p, d), torch.ones_like(distance), x, distance)
+
+
+def test_the_largest_difference_is_eagers():
+    with context():
+        imported = prepare(lambda x: torch.cdist(x, x, p=math.inf), torch.randn(3, 2))[1]
+    assert [why for _, why in imported.aten.values()] == ["the largest difference, where eager passes over NaN"]
