@@ -16,7 +16,8 @@ from mlirc.codegen.abi.lazy_tensors import is_traced_zero
 from mlirc.frontend.errors import UnsupportedGraph
 from mlirc.frontend.importer import views
 from mlirc.frontend.importer.importer import storage, storage_of
-from mlirc.frontend.importer.result_outputs import Outputs
+from mlirc.frontend.importer.result_outputs import Layout, Outputs
+from mlirc.frontend.strides.dimension_order import is_row_major
 
 DETACH = torch.ops.aten.detach.default
 CUT = (DETACH, torch.ops.aten.view.dtype)
@@ -27,8 +28,9 @@ def with_views(gm: GraphModule, outputs: Outputs, returned: int) -> list[tuple[s
     """The outputs, of which some become ("view", [own result, result of the base]), ("detach", ...) or ("zeros", k): the program's own,
     which are the first `returned`, and what is saved for a backward graph where it shares memory with one of them.
 
-    The base is the first of a group that is no view. Where all are, it is not returned: the first has itself as the base, which stands
-    for all of the memory. AOTAutograd gives the base to a graph that takes several of its views and writes to one.
+    The base is the first of a group that is no view. Where all are, it is not returned: the first stands for it, and each has the base's
+    layout besides ("view", [own result, the first's, layout]). AOTAutograd gives the base to a graph that takes several of its views and
+    writes to one, and takes its views again by sizes of the base.
     """
     nodes: list[Any] = list(gm.graph.output_node().args[0])  # type: ignore[arg-type]
     own = {node for node in nodes[:returned] if isinstance(node, Node)}
@@ -51,8 +53,23 @@ def with_views(gm: GraphModule, outputs: Outputs, returned: int) -> list[tuple[s
             plain = [node for node in group if not is_view(node)]
             base = plain[0] if plain else next(iter(group))
             rest = [node for node in group if not (plain and node is base)]
-            made |= {node: ("detach" if is_cut(node) else "view", [group[node], group[base]]) for node in rest}
+            layout = [] if plain else [layout_of(seen_by(base).meta["val"], group)]
+            made |= {node: ("detach" if is_cut(node) else "view", [group[node], group[base], *layout]) for node in rest}
     return [made.get(node, output) for node, output in zip(nodes, outputs, strict=True)]
+
+
+def layout_of(base: torch.Tensor, views: dict[Node, int]) -> Layout | None:
+    """The dtype, sizes and strides of a base that is not returned; None where its views do not tell them."""
+    shape, strides, dtype = base.shape, base.stride(), str(base.dtype).removeprefix("torch.")
+    if base.storage_offset() != 0:
+        return None
+    if all(isinstance(n, int) for n in (*shape, *strides)):
+        return dtype, list(shape), list(strides)
+    if not is_row_major(shape, strides):
+        return None
+    told = {str(n): [k, d] for x, k in views.items() for d, n in enumerate(x.meta["val"].shape)}
+    sizes = [n if isinstance(n, int) else told.get(str(n)) for n in shape]
+    return (dtype, sizes, None) if sizes.count(None) < 2 else None
 
 
 def seen_by(node: Node) -> Node:

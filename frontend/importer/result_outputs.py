@@ -1,5 +1,6 @@
 """Maps the results of a program to those of its graph: see Imported.outputs, and result_views.py for those that share memory."""
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -9,6 +10,9 @@ from mlirc.codegen.abi.lazy_tensors import out_of_memory
 from mlirc.frontend.torch_compat.fake_tensors import storage_id
 
 Outputs = Sequence[tuple[str, Any]]
+# The dtype, sizes and strides of a tensor. A size is a number, the place of a result and of the dimension in which it has this size, or
+# None, at most once, for what the memory leaves; without strides it is row major.
+Layout = tuple[str, list, list | None]
 READ: dict[str, Callable[[Any], Any]] = {
     "result": lambda x: x,
     "item": lambda x: x.item(),
@@ -25,10 +29,10 @@ def reader(outputs: Outputs) -> Callable[[list], list] | None:
     if not any(kind in ("view", "detach") for kind, _ in outputs):
         return lambda given: [READ[kind](given[x]) if kind in READ else x for kind, x in outputs]
 
-    hidden = {x[0] for kind, x in outputs if kind in ("view", "detach") and x[0] == x[1]}
+    hidden: dict[int, Layout | None] = {x[1]: x[2] for kind, x in outputs if kind in ("view", "detach") and len(x) > 2}
 
     def read(given: list) -> list:
-        bases = {k: whole(given[k]) for k in hidden}
+        bases = {k: laid_out(given[k], layout, given) for k, layout in hidden.items()}
         made: dict[tuple[str, int], torch.Tensor] = {}  # a result that is returned twice is one object
         results = []
         for kind, x in outputs:
@@ -44,9 +48,25 @@ def reader(outputs: Outputs) -> Callable[[list], list] | None:
     return read
 
 
-def whole(x: torch.Tensor) -> torch.Tensor:
-    """All of the memory that `x` lies in."""
-    return torch.empty(0, dtype=x.dtype, device=x.device).set_(x.untyped_storage())
+def laid_out(x: torch.Tensor, layout: Layout | None, results: list) -> torch.Tensor:
+    """The memory that `x` lies in, as a tensor of this layout; one dimension of all of it where the layout is not known or has no room."""
+    memory = x.untyped_storage()
+    if layout is not None:
+        name, told, strides = layout
+        dtype: torch.dtype = getattr(torch, name)
+        sizes = [results[n[0]].shape[n[1]] if isinstance(n, list) else n for n in told]
+        if None in sizes:
+            others = math.prod(n for n in sizes if n is not None) * dtype.itemsize
+            sizes[sizes.index(None)] = memory.nbytes() // others if others else 0
+        strides = row_major(sizes) if strides is None else strides
+        last = sum((n - 1) * step for n, step in zip(sizes, strides, strict=True))
+        if 0 in sizes or (last + 1) * dtype.itemsize <= memory.nbytes():
+            return torch.empty(0, dtype=dtype, device=x.device).set_(memory, 0, sizes, strides)
+    return torch.empty(0, dtype=x.dtype, device=x.device).set_(memory)
+
+
+def row_major(sizes: Sequence[int]) -> list[int]:
+    return [math.prod(max(n, 1) for n in sizes[d + 1 :]) for d in range(len(sizes))]
 
 
 def view(x: torch.Tensor, base: torch.Tensor, kind: str) -> torch.Tensor:

@@ -28,6 +28,24 @@ def base_is_not_returned(x):
     return y[0], y[1], y[0], y.t()
 
 
+def base_is_transposed(x):
+    y = x.t() + 1
+    return y[0], y[1]
+
+
+def parts_without_the_whole(x):
+    y = torch.complex(x, x)
+    return y.real, y.imag
+
+
+def written_and_not_returned(x):
+    y = x * 2
+    z = y[...]
+    w = z[0]
+    z.add_(1)
+    return y, w, z
+
+
 def base_comes_last(x):
     y = x * 2
     return y.t(), y.view(-1), y
@@ -111,6 +129,7 @@ def described(x, results):
         told.append([a.untyped_storage().data_ptr() == b.untyped_storage().data_ptr() for b in tensors if b.numel()])
         if not a.is_inference():
             told.append([a._is_view(), [a._is_view() and a._base is b for b in tensors]])
+            told.append(a._is_view() and [a._base.shape, a._base.stride(), a._base.dtype])
     return told
 
 
@@ -126,15 +145,15 @@ def changed(results):
     return [[tuple(x.shape), x.stride(), version] for x, version in zip(results, versions, strict=True)]
 
 
-def run(program, mode, backend):
+def run(program, mode, backend, dynamic=None, sizes=((3, 4), (3, 4))):
     torch._dynamo.reset()
     trains, context = MODES[mode]
     torch.manual_seed(0)
-    x = torch.randn(3, 4, requires_grad=trains)
     with context():
-        fn = torch.compile(program, backend=backend) if backend else program
+        fn = torch.compile(program, backend=backend, dynamic=dynamic)
         told = []
-        for _ in range(2):
+        for shape in sizes:
+            x = torch.randn(shape).requires_grad_(trains)
             results = fn(x)
             told += [described(x, results), changed(results), [y.detach().clone() for y in results]]
     return told
@@ -149,6 +168,31 @@ def test_results_are_the_objects_that_aot_eager_gives(program, mode):
             torch.testing.assert_close(mine, want)
         else:
             assert mine == want
+
+
+@pytest.mark.parametrize("program", [base_is_not_returned, written_and_not_returned, parts_without_the_whole])
+def test_a_base_that_is_not_returned_has_sizes_of_each_call(program):
+    found, expected = (
+        run(program, "no_grad", backend, dynamic=True, sizes=((3, 4), (5, 7))) for backend in ("mlirc", "aot_eager")
+    )
+    assert [x for x in found if not isinstance(x[0], torch.Tensor)] == [
+        x for x in expected if not isinstance(x[0], torch.Tensor)
+    ]
+
+
+def test_the_next_graph_takes_views_of_a_base_that_was_not_returned():
+    def program(x):
+        y = x * 2
+        z = y[...]
+        w = z[0]
+        z.add_(1)
+        torch._dynamo.graph_break()
+        w.mul_(2)
+        return z, y[...], y + w
+
+    x = torch.randn(3, 2)
+    for y, other in zip(torch.compile(program, backend="mlirc")(x), program(x), strict=True):
+        torch.testing.assert_close(y, other, rtol=0, atol=0)
 
 
 @pytest.mark.parametrize("program", [viewed_in_many_ways, base_is_not_returned, other_dtypes, of_integers])
