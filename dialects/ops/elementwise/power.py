@@ -1,11 +1,11 @@
-"""Powers and roots: pow, square, sqrt, rsqrt, reciprocal, hypot."""
+"""Powers and roots: pow, pow_wide, square, sqrt, rsqrt, reciprocal, hypot."""
 
 import math
 
 import torch
 
 from mlirc.dialects.core.bindings import ir
-from mlirc.dialects.core.dialect import Binary, Unary, imports
+from mlirc.dialects.core.dialect import Binary, Ternary, Unary, imports
 from mlirc.dialects.core.graph_builder import NotOurs
 from mlirc.dialects.core.import_arguments import need_kernel_dtypes
 from mlirc.dialects.ops.elementwise.arithmetic import Mul
@@ -44,6 +44,19 @@ class Pow(Binary, name="pow"):
     scalar = staticmethod(lambda b, x, y: b.pow(x, y))
 
 
+class PowWide(Ternary, name="pow_wide"):
+    """x**(high + low): an exponent with more bits than x has. The sum is exact in float64, so that odd exponents stay odd."""
+
+    cheap = False
+    jumps = True
+    reference = staticmethod(lambda x, high, low: torch.pow(x.double(), high.double() + low.double()).to(x.dtype))
+
+    @staticmethod
+    def scalar(b, x, high, low):
+        exponent = b.add(b.cast(high, torch.float64), b.cast(low, torch.float64))
+        return b.cast(b.pow(x, exponent), x.dtype)
+
+
 @imports(aten.square.default)
 def square(g, x):
     return g.elementwise(Mul, x, x)
@@ -53,14 +66,15 @@ def square(g, x):
 def pow_scalar(g, x, exponent):
     """Exponents for which eager does not call pow have the formulas of eager: sqrt(-inf) is NaN, pow(-inf, 0.5) is inf.
 
-    Eager rounds an exponent to a half type: bfloat16's (-2) ** 2.001 is (-2) ** 2.
+    Eager rounds an exponent to a half type: bfloat16's (-2) ** 2.001 is (-2) ** 2. On a CPU it rounds one to float32 in its vectors alone:
+    what is computed here is the exponent that was written.
     """
     dtype = g.out.dtype if g.out else g.promote(x, exponent)
     need_kernel_dtypes(dtype)
     if dtype == torch.bool:
         raise NotOurs("a power of booleans")
     if not isinstance(exponent, int | float):
-        return pow_tensor(g, x, exponent)
+        return pow_number(g, x, exponent, dtype)
     if not dtype.is_floating_point:
         return integer_power(g, g.cast(x, dtype), exponent)
     (x,) = g.widen(g.cast(x, dtype))
@@ -86,7 +100,27 @@ def pow_scalar(g, x, exponent):
             return g.mul(g.mul(x, x), x)
         case -2:
             return g.reciprocal(g.mul(x, x))
+    high = torch.tensor(exponent, dtype=g.info(x).dtype).double().item()
+    if high != exponent and math.isfinite(high) and g.info(x).device == "cpu":
+        return g.pow_wide(x, high, float(exponent) - high)
     return g.pow(x, exponent)
+
+
+def pow_number(g, x, number: ir.Value, dtype: torch.dtype) -> ir.Value:
+    """x to a number that each call gives. Of 0.5 and -0.5 it is a root, as if the number were known."""
+    if dtype not in (torch.float32, torch.float64):
+        return pow_tensor(g, x, number)
+    x, exponent = g.cast(x, dtype), g.cast(number, torch.float64)
+    if dtype == torch.float64 or g.info(x).device != "cpu":
+        power = g.pow(x, g.cast(exponent, dtype))
+    else:
+        high = g.cast(exponent, torch.float32)
+        low = g.sub(exponent, g.cast(high, torch.float64))  # NaN where high is infinite
+        power = g.pow_wide(x, high, g.select(g.lt(g.abs(high), math.inf), g.cast(low, torch.float32), 0.0))
+    if not g.info(number).dtype.is_floating_point:
+        return power
+    power = g.select(g.eq(exponent, 0.5), g.sqrt(x), power)
+    return g.select(g.eq(exponent, -0.5), g.rsqrt(x), power)
 
 
 def rounded(exponent: int | float, dtype: torch.dtype) -> int | float:

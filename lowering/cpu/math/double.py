@@ -49,7 +49,7 @@ _THREE_QUARTERS = 0x3FE8000000000000  # the bits of 0.75
 
 
 def pow_(b: Arithmetic, x: Value, y: Value) -> Value:
-    """2^(y log2|x|), with the sign and the special cases of C's pow."""
+    """2^(y log2|x|) of a float32 x, with the sign and the special cases of C's pow. y is a float32, or a float64."""
     double = b.with_dtype(torch.float64)
     zero, one, infinity = b.constant(0.0), b.constant(1.0), b.constant(math.inf)
     size = b.abs(x)
@@ -59,15 +59,17 @@ def pow_(b: Arithmetic, x: Value, y: Value) -> Value:
     power = b.mul(b.cast(y, torch.float64), logarithm)
     power = b.minimum(b.maximum(power, double.constant(-200.0)), double.constant(200.0))
     result = b.cast(_exp2(b, power), torch.float32)
-    half = b.mul(y, b.constant(0.5))
+    half = b.mul(y, b.constant(0.5, y.dtype))
     whole = b.eq(b.floor(y), y)
-    odd = b.and_(whole, b.and_(b.ne(b.floor(half), half), b.lt(b.abs(y), infinity)))
+    odd = b.and_(whole, b.and_(b.ne(b.floor(half), half), b.lt(b.abs(y), b.constant(math.inf, y.dtype))))
     result = b.select(odd, b.copysign(result, x), result)
     negative = b.and_(b.lt(x, zero), b.lt(size, infinity))
     undefined = b.and_(negative, b.not_(whole))
     result = b.select(undefined, b.constant(math.nan), result)
-    both_bounds = b.and_(b.eq(size, one), b.eq(b.abs(y), infinity))  # 1 to any power, -1 to an infinite one
-    return b.select(b.or_(b.or_(b.eq(y, zero), b.eq(x, one)), both_bounds), one, result)
+    both_bounds = b.and_(
+        b.eq(size, one), b.eq(b.abs(y), b.constant(math.inf, y.dtype))
+    )  # 1 to any power, -1 to an infinite one
+    return b.select(b.or_(b.or_(b.eq(y, b.constant(0.0, y.dtype)), b.eq(x, one)), both_bounds), one, result)
 
 
 def asinh(b: Arithmetic, x: Value) -> Value:

@@ -56,21 +56,19 @@ def _function(name: str) -> Callable:
 
 
 def _power(b: Arithmetic, x: Value, y: Value) -> Value:
-    """x ** y; for the constant exponents that eager treats apart, the same few operations as there."""
-    one = b.constant(1.0, x.dtype)
+    """x ** y, as C's pow; products and a quotient for the constant exponents whose special cases and error are the same.
+
+    A square root is no power: pow(-inf, 0.5) is inf, and pow(-0.0, 0.5) is 0.0. 1 / (x * x) is inexact where x * x is subnormal.
+    """
     match b.constant_value(y):
         case 2.0:
             return b.mul(x, x)
         case 3.0:
             return b.mul(b.mul(x, x), x)
-        case 0.5:
-            return b.sqrt(x)
-        case -0.5:
-            return b.div(one, b.sqrt(x))
         case -1.0:
-            return b.div(one, x)
-        case -2.0:
-            return b.div(one, b.mul(x, x))
+            return b.div(b.constant(1.0, x.dtype), x)
+    if x.dtype == torch.float32 and y.dtype == torch.float64:
+        return vector_math_double.pow_(b, x, y)
     return _function("pow")(b, x, y)
 
 

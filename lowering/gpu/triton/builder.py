@@ -258,4 +258,7 @@ class TritonBuilder(NamesUnknown):
     atan2, sinh, cosh = map(_call, ("libdevice.atan2", "libdevice.sinh", "libdevice.cosh"))
     tanh, asinh, acosh = map(_call, ("libdevice.tanh", "libdevice.asinh", "libdevice.acosh"))
     atanh, erf, erfc = map(_call, ("libdevice.atanh", "libdevice.erf", "libdevice.erfc"))
-    pow, copysign = _call("libdevice.pow"), _call("libdevice.copysign")
+    copysign = _call("libdevice.copysign")
+
+    def pow(self, x: TritonValue, y: TritonValue) -> TritonValue:
+        return self.call("libdevice.pow", self.cast(x, y.dtype), y)

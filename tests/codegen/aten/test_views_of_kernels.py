@@ -27,3 +27,44 @@ def test_a_result_may_be_written_where_gradients_are_recorded(call):
     expected[..., -1] += 1
     torch.testing.assert_close(result, expected)
     assert weight.grad == result[..., -1].numel()
+
+
+def hidden(x):
+    """Views of memory that nothing else shows."""
+    expanded = (x.sum(1, keepdim=True) * 2).expand_as(x)
+    views = [
+        x.sum().expand(2, 2),
+        (x + 1).mean(0, keepdim=True).expand(4, -1),
+        expanded[1:, ::2],
+        torch.arange(4).expand(2, 4),
+    ]
+    views += [torch.full((1, 3), 2.0).expand(4, 3), torch.ones(3).expand(4, 3), torch.tensor([1.0, 2.0]).expand(4, 2)]
+    views += [
+        (x + 2).unfold(1, 2, 1),
+        (x + 3).as_strided((2, 2), (0, 1)),
+        (x[:1] + 1).expand(1, 6),
+        (x + 4).t(),
+        (x + 5)[1],
+    ]
+    views += [(x - 1).view(-1), *torch.meshgrid(x[0] * 2, x[1] * 2, indexing="ij"), (x.cos() @ x.t()).unfold(0, 2, 1)]
+    return [*views, torch.broadcast_tensors(x.prod(1, keepdim=True), x)[0]]
+
+
+@pytest.mark.parametrize("gradients", [False, True])
+def test_a_view_of_hidden_memory_lies_as_eagers(gradients):
+    """Such a result has eager's strides and memory, and refuses writes where eager's does. That it is a view of something is not shown."""
+    x = torch.randn(4, 6, requires_grad=gradients)
+    got = torch.compile(hidden, backend="mlirc", options={"fallback": "error"})(x)
+    for k, (a, b) in enumerate(zip(got, hidden(x), strict=True)):
+        torch.testing.assert_close(a, b)
+        assert described(a) == described(b), k
+
+
+def described(x):
+    told = [x.stride(), x.storage_offset(), x.untyped_storage().nbytes(), x.requires_grad, x.is_leaf]
+    with torch.no_grad():
+        try:
+            x.add_(1)
+        except RuntimeError as error:
+            told.append(str(error))
+    return told

@@ -132,6 +132,61 @@ def check_elementwise(name):
     assert not any(wrong), [name, *filter(None, wrong)]
 
 
+CONSTANTS = (0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 2.0, -2.0, 3.0, -3.0, math.inf, -math.inf, math.nan)
+
+
+TWO_OPERANDS = [
+    pytest.param(n, marks=() if n in ("pow", "mul") else pytest.mark.full) for n in NAMES if arity(OPS[n]) == 2
+]
+
+
+@pytest.mark.parametrize("name", TWO_OPERANDS)
+def test_an_operand_that_is_one_constant(name):
+    """A filled tensor is a constant in the code, which may have formulas of its own there: powers, quotients, products."""
+    reference, known = OPS[name].reference, []
+    for dtype, constant, side in itertools.product((torch.float32, torch.float64, torch.int32), CONSTANTS, (0, 1)):
+        x = specials(dtype)
+        if not dtype.is_floating_point and (name in DIVISIONS or not float(constant).is_integer()):
+            continue
+        filled = torch.full_like(x, constant)
+        args = [filled, x] if side else [x, filled]
+        if (eager := answers(reference, args)) is not None:
+            known.append((constant, side, x, args, eager))
+
+    def program(xs):
+        filled = [torch.full_like(x, constant) for x, (constant, *_) in zip(xs, known, strict=True)]
+        return [reference(*((f, x) if k[1] else (x, f))) for f, x, k in zip(filled, xs, known, strict=True)]
+
+    got = compiled(program)([x for _, _, x, _, _ in known])
+    wrong = [report(name, x.dtype, args, eager, y) for (*_, x, args, eager), y in zip(known, got, strict=True)]
+    assert not any(wrong), [name, *filter(None, wrong)]
+
+
+EXPONENTS = (1 / 3, 2.2, -1.1, 0.1, 5.3, 2**24 + 1, 16777219.0, -16777217, 2**31 - 1, 2**53 - 1, 1e300, -1e300)
+
+
+def test_powers_of_float32_take_the_exponent_that_was_written():
+    """Eager's vectors round it to float32: a sign is lost then, and an error of log(x) units of x comes in."""
+    x = torch.cat([specials(torch.float32), -1 - torch.arange(-2, 3) * 2.0**-23, torch.rand(40).mul(160).sub(80).exp()])
+    parts = [x, x[:7], x[10:11], x[-3:]]
+    run = compiled(lambda parts: [part**n for part in parts for n in EXPONENTS])
+    expected = [(part, n, part.double() ** n) for part in parts for n in EXPONENTS]
+    for got, (part, n, right) in zip(run(parts), expected, strict=True):
+        torch.testing.assert_close(got, right.float(), rtol=2.0**-23, atol=2.0**-126, equal_nan=True)
+        assert torch.equal(got.signbit() | got.isnan(), right.signbit() | right.isnan()), (part, n)
+
+
+def test_powers_take_the_number_of_the_call():
+    run = torch.compile(lambda x, n: (x ** (n / 2), x**n), backend="mlirc", dynamic=True, options={"fallback": "error"})
+    for dtype in (torch.float32, torch.float64):
+        x = torch.cat([specials(dtype), torch.tensor([1e30, 1e-30], dtype=dtype)])
+        for n in (7, 1, -1, 2, 3, 2**24 + 1):
+            for got, exponent in zip(run(x, n), (n / 2, n), strict=True):
+                right = (x.double() ** exponent).to(dtype)
+                torch.testing.assert_close(got, right, rtol=1e-6, atol=2.0**-126, equal_nan=True)
+                assert torch.equal(got.signbit() | got.isnan(), right.signbit() | right.isnan()), (x, exponent)
+
+
 # ---- ops of several elements. Those that PyTorch takes apart before a backend sees them (addcdiv, softshrink) are its own; a
 # product that overflows in between does so in some orders only; fmod's quotient overflows in eager's vectors and ours.
 

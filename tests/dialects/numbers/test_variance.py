@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+import torch.nn.functional as F
 
 import mlirc
 
@@ -93,3 +94,29 @@ def test_one_kernel():
     with torch.no_grad():
         data = mlirc.explain(lambda x, y: (x * y).var(1))(x, y).data
     assert len(data["graphs"][0]["kernels"]) == 1
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_norm_of_rows_whose_variance_overflows_is_its_bias(dtype):
+    """Eager's is too, until Welford's algorithm subtracts an infinity from another one, at some width: its rows are NaN from there on."""
+    generator = torch.Generator().manual_seed(0)
+    rows = [torch.randn(3, width, generator=generator) for width in (5, 64, 1000)]
+    xs = [(x * scale).to(dtype) for x in rows for scale in (1e10, 1e18, 1e20, 1e25, 1e30)]
+    norms = {
+        "layer": lambda x, w, b: F.layer_norm(x, x.shape[1:], w, b),
+        "group": lambda x, w, b: F.group_norm(x[:, :, None], 1, w, b)[..., 0],
+        "written": lambda x, w, b: (
+            (x - x.mean(1, True)) * torch.rsqrt(x.var(1, correction=0, keepdim=True) + 1e-5) * w + b
+        ),
+        "rms": lambda x, w, b: F.rms_norm(x, x.shape[1:], w) + b,
+    }
+    weights = [
+        (torch.randn(x.shape[1], generator=generator).to(dtype), torch.ones(x.shape[1], dtype=dtype)) for x in xs
+    ]
+    calls = lambda xs: [norm(x, *wb) for norm in norms.values() for x, wb in zip(xs, weights, strict=True)]
+    for got, eager in zip(
+        torch.compile(calls, backend="mlirc", options={"fallback": "error"})(xs), calls(xs), strict=True
+    ):
+        assert got.isfinite().all()
+        tolerance = {"rtol": 0.05, "atol": 0.05} if dtype == torch.bfloat16 else {}
+        torch.testing.assert_close(got, torch.where(eager.isnan(), 1.0, eager), **tolerance)
