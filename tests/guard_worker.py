@@ -120,11 +120,12 @@ def large(module: Any) -> bool:
 
 def inputs_of(program: CheckedProgram, values: dict[str, int]) -> list[Any]:
     inputs: list[Any] = []
-    for info, scalar in zip(program.infos, program.scalars, strict=True):
+    promises = program.promises
+    for info, is_number in zip(promises.infos, promises.are_numbers, strict=True):
         if info is None:
             inputs.append(6)
             continue
-        if scalar:
+        if is_number:
             inputs.append(0.5)
             continue
         shape, stride = (
