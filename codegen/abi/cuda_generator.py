@@ -77,4 +77,4 @@ class _State(ctypes.Structure):
     _fields_ = [("seed", ctypes.c_uint64), ("offset", ctypes.c_uint64), ("rest", ctypes.c_uint8 * 16)]
 
 
-random_state.told_by(lambda: layout() is not None)
+random_state.add_native_check(lambda: layout() is not None)

@@ -164,7 +164,7 @@ class EarlyKernels:
         ]
         for name in names:
             if name not in self.keys:
-                self._take(name, "\n".join(map(text_of, own(functions, name))), declarations)
+                self._take(name, "\n".join(map(text_of, functions_of_kernel(functions, name))), declarations)
         for part in split(self._waiting, lambda key: self._waiting[key].size):
             self._begin(part)
         self._waiting = {}
@@ -228,16 +228,16 @@ def split(kernels: Mapping[str, T], size: Callable[[str], int]) -> list[dict[str
 NAME = "@KERNEL"  # stands for the kernel's own name in its text
 
 
-def own(functions: Mapping[str, Any], name: str) -> list[Any]:
-    """The kernel and the functions of its own that it calls: kernel_0, kernel_0_body, ..."""
+def functions_of_kernel(functions: Mapping[str, Any], name: str) -> list[Any]:
+    """The kernel's function and those that only it calls, by their names: kernel_0, kernel_0_body, ..."""
     return [op for other, op in functions.items() if re.fullmatch(rf"{name}(_.*)?", other) and op.regions[0].blocks]
 
 
 def nameless(text: str, name: str) -> str:
-    """The text of a kernel, whatever its number."""
+    """The text of a kernel with NAME for its own name: equal kernels have equal texts, whatever their numbers."""
     return re.sub(rf"@{name}(?!\d)", NAME, text)
 
 
 def text_of(function: Any) -> str:
-    """Its text by itself: otherwise MLIR goes through the whole module to number values that the text does not show."""
+    """A function's text. Local scope spares MLIR a walk through the whole module, which would number values that the text does not show."""
     return function.operation.get_asm(use_local_scope=True)

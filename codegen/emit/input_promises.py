@@ -51,7 +51,9 @@ def input_promises(function: Any, obligations: Sequence[Int]) -> InputPromises:
         infos=infos,
         are_numbers=tuple(info is None or scalar for info, scalar in zip(infos, scalars, strict=True)),
         named={
-            k: symbols.parse(ir.StringAttr(named[SYMBOL]).value) for k, named in enumerate(attributes) if SYMBOL in named
+            k: symbols.parse(ir.StringAttr(named[SYMBOL]).value)
+            for k, named in enumerate(attributes)
+            if SYMBOL in named
         },
         nonnegative=(*obligations, *room_left(function)),
         divisors=tuple(divisors(function)),

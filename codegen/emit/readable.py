@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
-from mlirc.codegen.emit.emit import HOST_OPT_LEVEL, KERNEL_OPT_LEVEL, own, text_of
+from mlirc.codegen.emit.emit import HOST_OPT_LEVEL, KERNEL_OPT_LEVEL, functions_of_kernel, text_of
 from mlirc.codegen.host.host_program import host_program
 from mlirc.codegen.llvm.machine_code import assembly, mlir_to_llvm
 from mlirc.dialects.core.dialect import attribute_value
@@ -27,7 +27,7 @@ def llvm_texts(module: Any) -> Iterator[tuple[str, str, int]]:
         hosts = {function.name.value: host_program(function, [], False) for function in functions(module)}
         kernels = dict.fromkeys(link for host in hosts.values() for link in host.links if link in code)
         for name in kernels:
-            source = "\n".join([*declarations, *map(text_of, own(code, name))])
+            source = "\n".join([*declarations, *map(text_of, functions_of_kernel(code, name))])
             yield name, mlir_to_llvm(source), KERNEL_OPT_LEVEL
         for name, host in hosts.items():
             yield name, host.text, HOST_OPT_LEVEL
@@ -49,7 +49,7 @@ def triton_texts(module: Any) -> Iterator[tuple[str, str]]:
 
 
 def ptx_texts(module: Any) -> Iterator[tuple[str, str]]:
-    """Name and PTX of each kernel for the target's GPU, which need not be here; Triton does. Raises TritonError."""
+    """Name and PTX of each kernel for the target's GPU. Needs Triton, and no GPU. Raises TritonError."""
     from dataclasses import asdict
 
     from mlirc.codegen.cuda.triton_compile import kernel_source
@@ -63,14 +63,14 @@ def ptx_texts(module: Any) -> Iterator[tuple[str, str]]:
 
 
 def triton_ops(module: Any) -> list[Any]:
-    """The `mlirc.triton` ops that a function launches. verify_code compares only these with the kernels' bodies."""
+    """The `mlirc.triton` ops that a function launches. Others are left out: lowering/files/code.py has not compared them with a body."""
     named = {attribute_value(op.attributes["sym_name"]): op for op in module.body.operations}
     found = (named.get(name) for name in kernel_runs(module))
     return [op for op in found if op is not None and op.operation.name == "mlirc.triton"]
 
 
 def kernel_runs(module: Any) -> dict[str, Any]:
-    """The kernels that functions run, by name, in order, each with one of its runs."""
+    """The names of the kernels that functions run, in order, each with the first `mlircx.run` of it."""
     operations = (op for function in functions(module) for op in function.regions[0].blocks[0].operations)
     runs = [op for op in operations if op.operation.name == "mlircx.run"]
     found: dict[str, Any] = {}

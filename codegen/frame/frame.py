@@ -41,7 +41,11 @@ class HostRoot:
 
 @dataclass
 class HostBuffer:
-    """A tensor value: its root from element `offset` on, or all of it. `blob` is a handle for library routines."""
+    """A tensor value in the memory of its root, from element `offset` on.
+
+    whole  it is all of the root's tensor, with that one's sizes and strides: the root's handle is its handle
+    blob   a handle on its memory alone, for library routines, once `Frame.memory` has made one
+    """
 
     info: TensorInfo
     root: HostRoot
@@ -80,11 +84,11 @@ class Frame:
         self.exit = "refused"
         self.frame_size = 0
         self.tail: list[str] = []
-        self._site = -1  # what %site holds here
-        self.arena = "%memory"  # on the CPU, of what is being written
+        self._site = -1  # the number that %site holds at this place of the text; -1: not known
+        self.arena = "%memory"  # the address of the CPU arena of the function or region that is being written
 
     def beside(self) -> "Frame":
-        """The frame of another function of the module, which leaves by its own block `failed` where it fails."""
+        """The frame of another function of the module. A failure there goes to that function's block `failed`."""
         made = Frame(self.native, False, self.gpus)
         made.text, made.sites, made.exit = self.text.beside(), self.sites, "failed"
         made.sizes = SizeText(made.text)

@@ -26,12 +26,13 @@ from mlirc.dialects.core.dialect import attribute_value
 from mlirc.dialects.core.tensor_types import info_of
 from mlirc.dialects.interpreter.triton_kernels import triton_kernel
 
-# How a value crosses to Python: its letter (native_runtime.py), and its slot with its type.
+# How a value crosses to Python: the letter of its kind (runtime/native_runtime.py lists them), and its slot as LLVM
+# text, "i64 %size" or "ptr %handle".
 PythonSlot = tuple[str, str]
 
 
 def aten_call(frame: Frame, op: Any, number: int, objects: Sequence[Any]) -> HostCall:
-    """Writes ATen call `number` of the program."""
+    """Writes ATen call `number` of the program. `objects`: its arguments that have no text, such as generators (importer.py)."""
     frame.op = attribute_value(op.attributes["op"])
     infos = [info_of(r) if isinstance(r.type, ir.RankedTensorType) else None for r in op.results]
     aliases = symbols.parse_numbers(attribute_value(op.attributes["aliases"])) if "aliases" in op.attributes else ()
@@ -85,6 +86,10 @@ def native_way(
 def call_natively(
     frame: Frame, op: Any, native: NativeCall, number: int, operands: list[HostBuffer | Number], sizes: list[PythonSlot]
 ) -> None:
+    """Writes the native call, and out of line the call from Python that is made where it fails; both leave tensors at the same places.
+
+    Then each result that somebody reads gets the strides that its type promises.
+    """
     text = frame.text
     wanted = [frame.new_handle() for _ in op.results]
     left_out = [frame.new_handle() for kind in native.kinds if kind == UNWANTED]
@@ -93,13 +98,13 @@ def call_natively(
     places = [next(by_kind[kind]) for kind in native.kinds]
     status = native.write(places)
     slots = [plain_slot(frame, x) for x in operands] + sizes
-    taken, again, done = text.fresh("taken"), text.fresh("again"), text.fresh("done")
-    text.line(f"br i1 {text.value(f'icmp eq i32 {status}, 0')}, label %{taken}, label %{again}")
+    succeeded, failed, done = text.fresh("succeeded"), text.fresh("failed"), text.fresh("done")
+    text.line(f"br i1 {text.value(f'icmp eq i32 {status}, 0')}, label %{succeeded}, label %{failed}")
     with frame.out_of_line():
-        text.block(again)
+        text.block(failed)
         python_call(frame, number, slots, "t" * len(wanted), wanted, "null")
         text.line(f"br label %{done}")
-    text.block(taken)
+    text.block(succeeded)
     native.take(places)
     text.line(f"br label %{done}")
     text.block(done)
@@ -107,19 +112,21 @@ def call_natively(
         frame.runtime("drop", place)
     for result, place in zip(op.results, wanted, strict=True):
         info = info_of(result)
-        if is_unused(result):  # attention without gradients leaves out what they would need
+        if is_unused(result):  # attention whose gradient nobody computes does not give what that would need
             frame.values[result] = frame.owned(info, place)
             continue
         bind_result(frame, frame.owned(info, place))
         frame.at_site()
-        fresh = "true" if is_returned(result) and not info.dtype.is_complex else "false"  # a conjugate stays one
-        status = frame.runtime("restride", place, *frame.layout(info), *frame.kind(info), fresh)
+        # a result of the graph must be no view: it becomes a new tensor, except where that would lose a complex one's conjugate flag
+        as_new = "true" if is_returned(result) and not info.dtype.is_complex else "false"
+        status = frame.runtime("restride", place, *frame.layout(info), *frame.kind(info), as_new)
         text.line(f"store i64 {text.value(f'sext i32 {status} to i64')}, ptr %index")
         frame.check(status)
         frame.values[result] = frame.owned(info, place)
 
 
 def is_unused(result: ir.Value) -> bool:
+    """Whether the function only releases the result."""
     return all(use.owner.name == "mlirc.release" for use in result.uses)
 
 
@@ -128,7 +135,7 @@ def is_returned(result: ir.Value) -> bool:
 
 
 def plain_slot(frame: Frame, x: HostBuffer | Number) -> PythonSlot:
-    """An operand of a call made again: as the native call had it."""
+    """The slot of an operand as a native call takes it: nothing is made for it, and nothing has to be freed."""
     if isinstance(x, Number):
         return x.letter, f"{x.type} {x.value}"
     if x.root.kind == "number":

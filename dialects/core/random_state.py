@@ -1,8 +1,8 @@
 """PyTorch's random numbers on an NVIDIA GPU (Philox), so that kernels draw the same numbers as eager.
 
 A generator has a seed and an offset. An operator reads the offset, and advances it by the numbers that one thread of its kernel draws.
-Thread t draws Philox4x32-10(key = seed, counter = [offset/4 + j, t]) for j = 0, 1, ...: 4 words of 32 bits each. The launch decides which
-element gets which word, and follows from the numbers of elements and multiprocessors.
+Thread t draws Philox4x32-10(key = seed, counter = [offset/4 + j, t]) for j = 0, 1, ...: 4 words of 32 bits each. Which thread, and so which word, an
+element gets depends on how ATen launches its kernel. `dropout_launch` computes that from the number of elements and the GPU's multiprocessors.
 
 The operator `mlirc::random_state(device, increment)` returns the seed and offset/4, as a tensor of two int64. A host program calls native code
 in its place (codegen/cuda/random.py); the interpreter calls it from Python.
@@ -17,26 +17,26 @@ OPERATOR = "mlirc.random_state.default"
 BLOCK, UNROLL = 256, 4  # threads of a block of ATen's kernel, words that a thread draws at once
 
 
-_answers: list[Callable[[], bool]] = []
+_native_checks: list[Callable[[], bool]] = []
 
 
-def told_by(answer: Callable[[], bool]) -> None:
-    """Sets the function that says whether native code can read a generator's state (codegen/abi/cuda_generator.py)."""
-    _answers.append(answer)
+def add_native_check(check: Callable[[], bool]) -> None:
+    """Registers a function that says whether native code can read a generator's state. codegen/abi/cuda_generator.py has one; none: it cannot."""
+    _native_checks.append(check)
 
 
 def is_native() -> bool:
     """Whether native code can read a generator's state, so that kernels draw the numbers."""
-    return any(answer() for answer in _answers)
+    return any(check() for check in _native_checks)
 
 
 @dataclass(frozen=True)
 class DropoutLaunch:
     """How aten::native_dropout launches its kernel for dense tensors that begin at multiples of 16 bytes.
 
-    width      contiguous elements of a thread
-    threads    in all
-    increment  of the generator's offset
+    width      contiguous elements that a thread reads at once
+    threads    of all blocks together
+    increment  what the operator adds to the generator's offset
     """
 
     width: int

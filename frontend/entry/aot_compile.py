@@ -9,6 +9,7 @@ from copy import copy
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from torch.compiler import disable
 from torch.fx import GraphModule
 
 from mlirc.codegen.cache.entry import UNREADABLE, CacheEntry, DamagedEntry, pack, unpack
@@ -32,7 +33,7 @@ from mlirc.frontend.partition.lazy_tangents import tangents, with_values
 from mlirc.frontend.torch_compat.aot_autograd import trace_metadata
 from mlirc.frontend.torch_compat.aot_autograd.trace_result import results
 from mlirc.frontend.torch_compat.aot_autograd.tracing import config
-from mlirc.frontend.torch_compat.dynamo.aot_compile import disable, serializable
+from mlirc.frontend.torch_compat.dynamo.aot_compile import serializable
 from mlirc.frontend.torch_compat.dynamo.tracing_context import TracingContext, tracing
 from mlirc.frontend.torch_compat.fake_tensors import FakeTensorMode
 

@@ -11,7 +11,7 @@ from mlirc.frontend.errors import UnsupportedGraph
 from mlirc.frontend.fallback import fallback
 from mlirc.frontend.options import Options, read_options
 from mlirc.frontend.report.progress import compiling
-from mlirc.frontend.torch_compat.dynamo.aot_compile import is_on
+from mlirc.frontend.torch_compat.dynamo.aot_compile import is_saving
 
 try:
     from mlirc.frontend.driver.driver import compile_captured
@@ -43,7 +43,7 @@ def mlirc(
         if compile_captured is None:
             raise UnsupportedGraph(why_not)
         with compiling("tracing", chosen):
-            if is_on():
+            if is_saving():
                 from mlirc.frontend.entry.aot_compile import compiled_ahead
 
                 return compiled_ahead(gm, example_inputs, chosen)
@@ -53,7 +53,7 @@ def mlirc(
     except Exception as error:
         if dump is not None:
             dump.failed(error)
-        if is_on():
+        if is_saving():
             raise  # eager cannot be saved
         run = fallback.whole(gm, example_inputs, chosen, error)
     return run if dump is None else dump.at_first_call(run)

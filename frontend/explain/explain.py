@@ -70,16 +70,16 @@ class Explanation:
                 continue
             if graph["subgraphs"]:
                 for name, (count, why) in graph["aten"].items():
-                    line(f"  {count:4d} ATen calls     {name}: {why}")
+                    line(f"{_calls(count, 'ATen call')}{name}: {why}")
                 continue
             if graph["kernels"]:
                 console.print(_kernel_table(graph))
             for name, count in graph["library"].items():
-                line(f"  {count:4d} library calls  {name}")
+                line(f"{_calls(count, 'library call')}{name}")
             for name, (count, why) in graph["aten"].items():
                 python = graph["through_python"].get(name)
                 line(
-                    f"  {count:4d} ATen calls     {name}: {why}" + (f"; through Python: {python[1]}" if python else "")
+                    f"{_calls(count, 'ATen call')}{name}: {why}" + (f"; through Python: {python[1]}" if python else "")
                 )
             taken = ", ".join(f"{stage} {_time(value)}" for stage, value in graph["seconds"].items())
             line(f"  arena {_bytes(graph['arena'])} for buffers of {_bytes(graph['buffers'])}; {taken}")
@@ -108,6 +108,11 @@ def _time(seconds: float) -> str:
 
 def _bytes(size: str) -> str:
     return f"{int(size):,} bytes" if size.isdigit() else f"({size}) bytes"
+
+
+def _calls(count: int, kind: str) -> str:
+    """The count and the kind of calls, in a column."""
+    return f"  {count:4d} {kind if count == 1 else kind + 's':13}  "
 
 
 def _graph_title(number: int, graph: dict[str, Any]) -> str:

@@ -1,7 +1,6 @@
-"""Knows a backend's caller that will save what it gets: `torch.compile(fn, fullgraph=True).aot_compile(...)`."""
+"""`torch.compile(fn, fullgraph=True).aot_compile(...)`: whether it calls the backend, and what class of callables it can save."""
 
 import torch
-from torch.compiler import disable as disable
 
 from mlirc.codegen.abi.reach import Missing, reach
 
@@ -16,7 +15,7 @@ def serializable() -> type:
     return SerializableCallable
 
 
-def is_on() -> bool:
-    """Whether what the backend gives is to be saved."""
+def is_saving() -> bool:
+    """Whether the backend is called by `aot_compile`, which saves the callable that it gets."""
     config = getattr(getattr(torch, "_functorch", None), "config", None)
     return bool(getattr(config, "force_autograd_cache", False))

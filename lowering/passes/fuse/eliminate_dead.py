@@ -19,7 +19,7 @@ class EliminateDead:
     """
 
     name = "eliminate-dead"
-    takes = "graph"
+    takes = "graph"  # the widest form: it may hold kernels
 
     def run(self, function: Any, ledger: Ledger) -> None:
         for op in reversed(list(function.regions[0].blocks[0].operations)):

@@ -67,7 +67,7 @@ def noisy(x, c):
 def test_explain_shows_what_stays_in_eager():
     text = " ".join(str(mlirc.explain(noisy)(X, C)).split())
     assert (
-        "1 ATen calls higher_order.cond: its bodies run in eager (2 and 1 operators): a function calls aten.rand"
+        "1 ATen call higher_order.cond: its bodies run in eager (2 and 1 operators): a function calls aten.rand"
         in text.replace("_like", "")
     )
     assert "through Python: only Python can call it" in text
