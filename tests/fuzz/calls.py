@@ -54,7 +54,7 @@ def after_writes(results: Any, tensors: list[torch.Tensor], written: Any) -> lis
     try:
         return [*copies, *torch.autograd.grad(sum_, tensors, allow_unused=True)]
     except RuntimeError as error:
-        if "modified by an inplace operation" not in str(error):
+        if not any(words in str(error) for words in ("modified by an inplace operation", "has been modified inplace")):
             raise
         return [*copies, *(g if g is None else g.clone() for g in copies)]
 

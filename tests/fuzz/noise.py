@@ -231,7 +231,7 @@ class Noise(TorchDispatchMode):
         in_single = wide.float().isfinite()
         kept = torch.where(given.isinf() & in_single, sign * limits.max, wide)
         smallest = sign * limits.tiny * limits.eps * (2 + self.draw(given))  # two of them need not cancel
-        return torch.where((given == 0) & (wide.float() != 0), smallest, kept).to(given.dtype)
+        return torch.where((kept.to(given.dtype) == 0) & (wide.float() != 0), smallest, kept).to(given.dtype)
 
     def rounded(self, func: Any, args: tuple, kwargs: dict, result: torch.Tensor) -> torch.Tensor:
         """A sum of products with another rounding: by the last bit of the sum of their absolute values."""

@@ -322,3 +322,15 @@ def test_noise_reaches_functions_that_operators_take(name, gradients):
     for results in found:
         torch.testing.assert_close(results, expected)
     assert any(not torch.equal(a, b) for results in found for a, b in zip(results, expected, strict=True))
+
+
+def test_what_cancels_in_a_half_type_may_be_what_is_left_in_a_wider_one():
+    x = torch.full((4,), -8.71, dtype=torch.float16)
+    target = x.sigmoid()
+
+    def loss(x):
+        return F.binary_cross_entropy_with_logits(x, target, reduction="none")
+
+    wide = F.binary_cross_entropy_with_logits(x.double(), target.double(), reduction="none")
+    assert (loss(x) < wide / 100).all()
+    assert any(torch.allclose(y.double(), wide, rtol=0.05) for y in draws(loss, x))
