@@ -10,8 +10,8 @@ TEXT = r"""
 declare i64 @llvm.umin.i64(i64, i64)
 declare i64 @llvm.usub.sat.i64(i64, i64)
 
-; lower and upper neighbour, next and previous idle block, memory, bytes, bytes of an idle one's own huge pages that were
-; touched, whether it is in use
+; 0, 1 the block below and above in memory   2, 3 the next and previous idle block   4 address of its memory   5 bytes
+; 6 of an idle block: bytes of the huge pages of its own that were touched   7 whether it is in use
 %block = type { ptr, ptr, ptr, ptr, i64, i64, i64, i64 }
 
 @idle_blocks = global ptr null

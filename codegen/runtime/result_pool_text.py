@@ -1,4 +1,8 @@
-"""LLVM IR text of the pool of result memory; result_pool.py explains it. Compiled with native_runtime_text.py."""
+"""LLVM IR text of the pool of result memory; result_pool.py explains it. Compiled with native_runtime_text.py.
+
+A block's fields are read by number (%block in result_blocks_text.py): 0 the block below it in memory, 1 the block above, 4 the address of its
+memory, 5 its bytes, 7 whether it is in use.
+"""
 
 TEXT = r"""
 declare i32 @pthread_mutex_lock(ptr)
@@ -16,7 +20,7 @@ declare i32 @pthread_mutex_unlock(ptr)
 @zero = internal constant i64 0
 @one = internal constant i64 1
 
-; What PyTorch calls when the storage of a result gives up its memory.
+; The deleter of a result's storage, which PyTorch calls: the block is idle, and one with its idle neighbours in memory.
 define internal void @give_back(ptr %given) {
 entry:
   %locked = call i32 @pthread_mutex_lock(ptr @mutex)
@@ -67,7 +71,7 @@ define void @set_limit(i64 %bytes) {
 ; A child shall neither find the mutex taken nor share idle memory, which this process would copy when it writes.
 define void @before_fork() {
   %locked = call i32 @pthread_mutex_lock(ptr @mutex)
-  call void @trim(i64 -4194304)
+  call void @trim(i64 -4194304)   ; as unsigned, more bytes than there are: all idle memory
   ret void
 }
 
@@ -131,6 +135,7 @@ done:
   ret i32 %failed
 }
 
+; Sets the member of a storage at the offset that %offset_at holds.
 define internal void @put(ptr %storage, ptr %offset_at, i64 %value) {
   %offset = load i64, ptr %offset_at
   %at = getelementptr i8, ptr %storage, i64 %offset

@@ -1,6 +1,6 @@
-"""Recognises kernels that multiply rows by matrices of columns and compute on the results, for both targets.
+"""Recognises kernels that are matmuls with an epilogue, for both targets: one first factor, and one or more second factors.
 
-%a = read(%x);  %b = read(%w);  %m = mul(%a, %b);  %s = reduce(%m) {kind = "sum"};  then any outer values, the epilogue
+%a = read(%x)   %b = read(%w)   %m = mul(%a, %b)   %s = reduce(%m) {kind = "sum"}   then the epilogue: outer values
 """
 
 from collections.abc import Collection
@@ -15,10 +15,12 @@ from mlirc.lowering.kernel.nodes import Access, Kernel, Node, is_dim
 
 @dataclass(frozen=True)
 class Matmuls:
-    """totals   the sums, in float32, each with the access of its columns
-    rows     the access of the first factor, which all share
-    k        the axis that is summed over
-    epilogue the nodes that are computed from the sums, and beside them
+    """The matmuls of a kernel.
+
+    totals    for each matmul its sum, a float32 node, and the access of its second factor
+    rows      the access of the first factor, which all matmuls share
+    k         the axis that is summed over
+    epilogue  all other nodes: what is computed from the sums, and what that reads
     """
 
     totals: list[tuple[Node, Access]]
@@ -28,7 +30,10 @@ class Matmuls:
 
 
 def read_matmuls(kernel: Kernel, dtypes: Collection[torch.dtype]) -> Matmuls | None:
-    """The matmuls of a kernel, of factors of one of `dtypes`, widened or not; None where it has others."""
+    """The matmuls of a kernel; None of a kernel that is anything else.
+
+    dtypes   of factors: one of these, read as it is or widened to float32
+    """
     sums = [n for n in kernel.nodes if n.kind == "reduce"]
     if not sums or len(kernel.inner) != 1:
         return None
@@ -59,5 +64,5 @@ def read_matmuls(kernel: Kernel, dtypes: Collection[torch.dtype]) -> Matmuls | N
 
 
 def has_dims(rest: Int) -> bool:
-    """Whether a dimension occurs in what strides leave of an address: as a quotient, say."""
+    """Whether an address is not linear in its dimensions. `rest` is what is left of it without its strides (nodes.Linear): d0 // 4, say."""
     return any(map(is_dim, free_symbols(rest)))

@@ -63,6 +63,7 @@ def verify_regions(op: Any) -> None:
 
 
 def verify_invoke(op: Any, call: RegionCall) -> None:
+    """Raises StageError where an invoke names no function before it, or one that takes other arguments."""
     expect(call.carried == call.scanned == 0, op, "an invoke that carries values", "give them as operands")
     text_attribute(op, "callee")
     try:
@@ -73,6 +74,7 @@ def verify_invoke(op: Any, call: RegionCall) -> None:
 
 
 def verify_functions(op: Any, call: RegionCall) -> None:
+    """Raises StageError where a region is not one function of the name and arguments that the op gives it (region_ops.NAMES)."""
     names = NAMES[op.operation.name]
     expect(len(op.regions) == len(names), op, f"{len(op.regions)} regions", f"one for each of {', '.join(names)}")
     for region, name, wanted in zip(op.regions, names, call.arguments(), strict=True):
@@ -85,6 +87,7 @@ def verify_functions(op: Any, call: RegionCall) -> None:
 
 
 def verify_function(op: Any, function: Any, wanted: list[TensorInfo]) -> None:
+    """Raises StageError where a function takes other arguments than `wanted`, has several blocks, or returns values."""
     name, body = function.name.value, function.regions[0].blocks
     expect(len(body) == 1, op, f"@{name} has {len(body)} blocks", "one")
     have = [x.type for x in body[0].arguments]
@@ -109,15 +112,22 @@ def verify_arena(op: Any, memory: MemoryVerifier) -> None:
 
 
 def may_write(op: Any) -> list[list[bool]]:
-    """For each region's function, and each of its arguments, whether it may overwrite that argument."""
+    """For each region's function, and each of its arguments, whether it may overwrite that argument.
+
+    Those are the results, which stand last; in a loop's @body the carried values, which stand first, and a scan's stacked results, last; in
+    @condition the 0-d bool, last (region_ops.py has each function's arguments).
+    """
     call = read_call(op)
     counts = [len(arguments) for arguments in call.arguments()]
-    name = op.operation.name
-    if name in ("mlircx.cond", INVOKE):
-        first = counts[0] - len(call.results)
-        return [[k >= first for k in range(counts[0])]] * len(counts)
-    carried = [k < call.carried for k in range(counts[-1])]
-    if name == "mlircx.while_loop":
-        return [[k == counts[0] - 1 for k in range(counts[0])], carried]
-    first = counts[0] - (len(call.results) - call.carried)
-    return [[k < call.carried or k >= first for k in range(counts[0])]]
+
+    def writable(count: int, first: int, last: int) -> list[bool]:
+        return [k < first or k >= count - last for k in range(count)]
+
+    match op.operation.name:
+        case "mlircx.while_loop":
+            condition, body = counts
+            return [writable(condition, 0, 1), writable(body, call.carried, 0)]
+        case "mlircx.scan_loop":
+            return [writable(counts[0], call.carried, len(call.results) - call.carried)]
+        case _:  # a branch, or an invoke
+            return [writable(count, 0, len(call.results)) for count in counts]

@@ -25,6 +25,7 @@ class CapturedGraph:
     inputs: list[Any]
 
     def compiled(self, side: Side) -> CompiledSubject:
+        """The graph compiled with the passes of a side, called once. The report is read off before kernels are lowered."""
         from mlirc.dialects.core.context import context
         from mlirc.execution.modules import MachineCode
         from mlirc.frontend.report.report import read_report
@@ -73,6 +74,7 @@ class CapturedGraph:
         return profile_rows(ranges)
 
     def exact(self) -> CallResults | None:
+        """The results in float64 by the interpreter; None where the graph has no such meaning, or an operator takes no float64."""
         from mlirc.dialects.core.context import context
         from mlirc.dialects.interpreter.float64 import in_float64, widened
         from mlirc.execution.modules import interpret

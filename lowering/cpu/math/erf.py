@@ -1,8 +1,9 @@
-"""The error function of float32, inline, and the normal distribution function that GELU needs.
+"""The error function of float32, inline, and the normal distribution function Phi, which GELU needs.
 
-One instruction of AVX-512 and AVX2 looks up a number for each lane in a table in registers. There erf is a polynomial for each interval,
-whose coefficients come from tables. Elsewhere it is two polynomials, which take 1.5 to 2 times as long. The normal distribution function
-takes 2/3 of an erf's operations, because its error is absolute: it need only be small beside 1/2.
+AVX-512 and AVX2 look up an entry of a table in registers for each lane, by one instruction (`permuted`). There both functions are a
+polynomial for each interval of |x|, whose coefficients come from tables of as many entries as there are lanes. Elsewhere erf is two
+polynomials, which take 1.5 to 2 times as long, and there is no Phi. erf is right to a relative error; Phi to an absolute one, beside 1/2,
+which takes 2/3 of the operations.
 """
 
 from dataclasses import dataclass
@@ -44,11 +45,14 @@ _FAR = (
 
 @dataclass(frozen=True)
 class Tables:
-    """A function f of x >= 0, constant from `end` on. The tables have an entry for each interval of `width`.
+    """A function f of x >= 0, constant from `end` on. Entry k of a table is for the interval around k * width.
 
-    f(x) = v + t (s + P(t)), t = x - c, with a center c near the interval's where f is almost a float32: its value v is
-    then good to 2^-28 or better. erf's first interval has t for v, and s one less.
-    coefficients   tables of coefficients from the highest of t down to the slope s
+    f(x) = v + t (s + P(t)) with t = x - c. The center c is chosen near k * width so that v = f(c) is nearly a float32: rounding it
+    changes it by 2^-28 at most. In the first interval of erf, v is t in place of a number, and s is less by 1.
+
+    centers        c
+    values         v
+    coefficients   of t: a table for each power, from the highest of P down to the slope s
     """
 
     width: float
@@ -60,9 +64,9 @@ class Tables:
 
 @dataclass(frozen=True)
 class HalfTables:
-    """Phi(|x|) - 1/2 around the multiples of `width`: a polynomial in |x|/width less the nearest integer.
+    """Phi(|x|) - 1/2. Entry k of a table is for the interval around k * width: a polynomial in |x| / width - k.
 
-    coefficients   tables of coefficients, from the constant one up; the last entry is for the last half interval, at whose end it is 1/2
+    coefficients   a table for each power, from the constant up. The last interval is half as long; at its end the value is 1/2 exactly
     """
 
     width: float
@@ -249,8 +253,9 @@ _NORMAL_SIXTEEN = HalfTables(
 
 
 def erf(b: Arithmetic, x: Value) -> Value:
+    """erf(x) of float32, within 1.5 units in the last place."""
     size, tables = b.abs(x), _tables(b)
-    return b.copysign(_by_tables(b, size, tables) if tables else _by_halves(b, size), x)
+    return b.copysign(_by_tables(b, size, tables) if tables else _by_two_polynomials(b, size), x)
 
 
 def _tables(b: Arithmetic) -> Tables | None:
@@ -261,6 +266,7 @@ def _tables(b: Arithmetic) -> Tables | None:
 
 
 def _by_tables(b: Arithmetic, size: Value, tables: Tables) -> Value:
+    """erf(size) for size >= 0."""
     size = b.minimum(size, b.constant(tables.end))
     nearest, shifted = nearest_integer(b, size, 1 / tables.width)
     number = b.bitcast(shifted, torch.int32)
@@ -272,8 +278,8 @@ def _by_tables(b: Arithmetic, size: Value, tables: Tables) -> Value:
     return b.fma(slope, t, b.select(first, t, permuted(b, tables.values, number)))
 
 
-def _by_halves(b: Arithmetic, size: Value) -> Value:
-    """x (1 + P(x^2)) near 0; beyond, 1 - 2^(x Q(x)), which is 1 from 3.92 on."""
+def _by_two_polynomials(b: Arithmetic, size: Value) -> Value:
+    """erf(size) for size >= 0: x (1 + P(x^2)) near 0; beyond, 1 - 2^(x Q(x)), which is 1 from 3.92 on."""
     near = b.fma(size, polynomial(b, b.mul(size, size), _NEAR), size)
     bounded = b.minimum(size, b.constant(4.0))
     power = b.mul(bounded, polynomial(b, bounded, _FAR))
@@ -290,14 +296,14 @@ def has_normal(b: Arithmetic) -> bool:
 def normal(b: Arithmetic, x: Value) -> Value:
     """Phi(x) of float32, within 2^-25, where `has_normal`."""
     if uses_avx512(b):
-        return _normal_by_half(b, x, _NORMAL_SIXTEEN)
-    below = _normal(b, b.minimum(b.abs(x), b.constant(_NORMAL.end)))
+        return _normal_by_half_tables(b, x, _NORMAL_SIXTEEN)
+    below = _normal_below(b, b.minimum(b.abs(x), b.constant(_NORMAL.end)))
     negative = b.lt(b.bitcast(x, torch.int32), b.constant(0, torch.int32))
     return b.select(negative, below, b.sub(b.constant(1.0), below))
 
 
-def _normal_by_half(b: Arithmetic, x: Value, tables: HalfTables) -> Value:
-    """1/2 and what Phi differs from it, with the sign of x put back by its bit."""
+def _normal_by_half_tables(b: Arithmetic, x: Value, tables: HalfTables) -> Value:
+    """Phi(x) = 1/2 + sign(x) (Phi(|x|) - 1/2). The sign is put back as a bit."""
     last = len(tables.coefficients[0]) - 1.0
     places = b.minimum(b.abs(b.mul(x, b.constant(1 / tables.width))), b.constant(last))
     shifted = b.add(places, b.constant(ROUNDING))
@@ -312,8 +318,8 @@ def _normal_by_half(b: Arithmetic, x: Value, tables: HalfTables) -> Value:
     return b.add(b.bitcast(b.or_(half, sign), torch.float32), b.constant(0.5))
 
 
-def _normal(b: Arithmetic, x: Value) -> Value:
-    """Phi(-x) for 0 <= x <= _NORMAL.end; pairs of terms at the same time, as a vector waits for each operation."""
+def _normal_below(b: Arithmetic, x: Value) -> Value:
+    """Phi(-x) for 0 <= x <= _NORMAL.end. The polynomial is evaluated in t^2, two terms at a time: fewer operations wait for one another."""
     _, shifted = nearest_integer(b, x, 1 / _NORMAL.width)
     number = b.bitcast(shifted, torch.int32)
     t = b.sub(x, permuted(b, _NORMAL.centers, number))
