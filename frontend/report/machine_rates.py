@@ -1,4 +1,7 @@
-"""What this machine reaches: bytes a second of copies, by their size, and operations a second of large matmuls. Measured once a process."""
+"""What this machine reaches: bytes a second of copies, by their size, and operations a second of large matmuls.
+
+Measured once a process for each number of threads that PyTorch has.
+"""
 
 import time
 from collections.abc import Callable
@@ -13,23 +16,26 @@ REPEATS = 12
 LEAST = 0.03  # seconds
 
 
-@cache
 def copy_rate(bytes_: int, device: str = "cpu") -> float:
     """Bytes a second, read and written, of a copy that moves about so many."""
     size = min(COPIES, key=lambda known: abs(known.bit_length() - max(bytes_, 1).bit_length()))
-    return _copy_rate(size, device)
+    return _copy_rate(size, device, torch.get_num_threads())
 
 
 @cache
-def _copy_rate(size: int, device: str) -> float:
+def _copy_rate(size: int, device: str, threads: int) -> float:
     source = torch.ones(size // 8, device=device)
     target = torch.empty_like(source)
     return size / shortest(lambda: target.copy_(source), device)
 
 
-@cache
 def matmul_rate(dtype: torch.dtype, size: int = 1024, repeats: int = REPEATS, device: str = "cpu") -> float:
     """Operations a second (1e9) of torch's best large matrix product: the arithmetic that the machine allows."""
+    return _matmul_rate(dtype, size, repeats, device, torch.get_num_threads())
+
+
+@cache
+def _matmul_rate(dtype: torch.dtype, size: int, repeats: int, device: str, threads: int) -> float:
     a, b = (torch.randn(size, size, device=device).to(dtype) for _ in range(2))
     return 2e-9 * size**3 / shortest(lambda: torch.mm(a, b), device, repeats)
 

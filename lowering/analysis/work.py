@@ -1,8 +1,9 @@
 """Counts the bytes that an op reads and writes, and its floating-point operations; symbolic where sizes are.
 
-Bytes: each operand counts once, by the elements that its type has (an expanded dimension has one), whatever a kernel reads
-of it. Operations: two for each multiply-add of a matmul or convolution, and one for each op of a kernel that computes a floating-point value,
-at each of its points: comparisons, and arithmetic with indices as at the border of a window, are none.
+Bytes: each operand counts once, by the elements that its type has (an expanded dimension has one). Of what is read by an index, as a
+table of embeddings is, no more counts than there are elements read. Operations: two for each multiply-add of a matmul or convolution,
+and one for each op of a kernel that computes a floating-point value, at each of its points: comparisons, and arithmetic with indices as
+at the border of a window, are none.
 """
 
 from collections import Counter
@@ -21,6 +22,7 @@ from mlirc.dialects.ops.nn.flex_operators import FLEX
 FREE = {"mlirc.view", "mlirc.constant", "mlirc.size", "mlirc.slot", "mlirc.allocate", "mlirc.release", "func.return"}
 BODIES = ("mlircx.kernel", "mlircx.launch", "mlircx.run")
 MATMULS = ("matmul", "addmm", "addmm_gelu")
+GATHERS = ("mlirc.gather", "mlirc.index", "mlirc.index2", "mlirc.index3")
 NO_ARITHMETIC = ("cast", "bitcast", "select")
 
 
@@ -42,7 +44,7 @@ class Work:
             return
         read, written = operands_of(op)
         self.kernels += name in BODIES
-        self.read = self.read + symbols_sum(map(bytes_of, read))
+        self.read = self.read + bytes_read(op, read)
         self.written = self.written + symbols_sum(map(bytes_of, written))
         self.flops = self.flops + flops_of(op, read, written)
 
@@ -84,6 +86,46 @@ def tensors(values: Iterable[Any]) -> list[TensorInfo]:
 def bytes_of(info: TensorInfo) -> Int:
     shape = [n for n, s in zip(info.shape, info.stride, strict=True) if s != 0]
     return symbols.product(shape) * info.dtype.itemsize
+
+
+def bytes_read(op: Any, read: list[TensorInfo]) -> Int:
+    """The bytes of an op's distinct operands."""
+    name, most = op.operation.name, dict[int, Int]()
+    if name in GATHERS:
+        most = {0: info_of(op.results[0]).numel}
+    elif name in BODIES:
+        most = gathered_elements(op)
+    sizes = []
+    for k, info in enumerate(read):
+        every = bytes_of(info)
+        sizes.append(symbols.minimum(every, most[k] * info.dtype.itemsize) if k in most else every)
+    return symbols_sum(sizes)
+
+
+def gathered_elements(op: Any) -> dict[int, Int]:
+    """For each distinct operand that a body reads by an index alone: by how many index tuples and positions it does so at most."""
+    space = [n for key in ("parallel", "inner") for n in symbols.parse_list(attribute_value(op.attributes[key]))]
+    block = op.regions[0].blocks[0]
+    given = list(op.operands)[: len(block.arguments)]
+    firsts = [next(k for k, y in enumerate(given) if y == x) for x in given]
+    place = {x: sorted(set(firsts)).index(first) for x, first in zip(block.arguments, firsts, strict=True)}
+    axes: dict[Any, frozenset[str]] = {}
+    counted: dict[int, Int] = {}
+    whole: set[int] = set()
+    for inside in block.operations:
+        texts = [attribute_value(inside.attributes[key]) for key in ("map", "expr") if key in inside.attributes]
+        used = frozenset(n for text in texts for e in symbols.parse_list(text) for n in symbols.free_symbols(e))
+        used = used.union(*(axes.get(x, frozenset()) for x in inside.operands))
+        axes |= dict.fromkeys(inside.results, used)
+        for x in inside.operands:
+            if x not in place:
+                continue
+            if inside.operation.name == "mlirc.read" and len(inside.operands) > 1:
+                points = symbols.product(n for d, n in enumerate(space) if f"d{d}" in used)
+                counted[place[x]] = counted.get(place[x], 0) + points
+            else:
+                whole.add(place[x])
+    return {k: n for k, n in counted.items() if k not in whole}
 
 
 def flops_of(op: Any, read: list[TensorInfo], written: list[TensorInfo]) -> Int:

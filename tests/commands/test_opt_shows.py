@@ -272,3 +272,13 @@ def test_stats_of_regions():
     graph, condition, body = stats.split("@")[1:]
     assert "kernels        0" in graph and "body, each time that mlircx.while_loop runs it" in body
     assert "lt: reads" in condition and "exp: reads 32, writes 32, 8 flops" in body
+
+
+@pytest.mark.parametrize("passes", ["", "to-kernels,fuse-elementwise,plan-memory"])
+def test_of_a_table_read_by_an_index_the_rows_that_are_read_count(passes):
+    text = """func.func @graph(%i: tensor<3xi64>, %w: tensor<1000x16xf32>) -> tensor<3x16xf32> attributes {mlirc.results = ["g0"]} {
+      %0 = "mlirc.index"(%w, %i) {dims = "0", message = "out of range", place = 0 : i64, wraps = false}
+        : (tensor<1000x16xf32>, tensor<3xi64>) -> tensor<3x16xf32>
+      return %0 : tensor<3x16xf32>
+    }"""
+    assert re.search(rf"read +{3 * 8 + 3 * 16 * 4}\b", shown("-p", passes, "--stats", text=text))

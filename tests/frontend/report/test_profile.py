@@ -101,6 +101,28 @@ def test_a_range_has_the_device_of_what_it_writes():
         assert range_of(op, "kernel", Work()).device == "cuda"
 
 
+def test_the_machine_s_rates_are_of_as_many_threads_as_compute():
+    before = torch.get_num_threads()
+    try:
+        rates = []
+        for threads in (1, 2):
+            torch.set_num_threads(threads)
+            rates.append(matmul_rate(torch.float64, size=64))
+        assert rates[0] != rates[1]
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_of_a_table_of_embeddings_the_rows_that_are_read_count():
+    def embedded(i, w):
+        return torch.nn.functional.embedding(i, w) + 1
+
+    explained = mlirc.explain(embedded, profile=True, dynamic=True, options={"fallback": "error"})
+    (graph,) = explained(torch.tensor([2, 5, 2]), torch.randn(3000, 17)).data["graphs"]
+    (row,) = [row for row in graph["profile"] if row["kind"] == "kernel"]
+    assert (row["read"], row["written"]) == (3 * 8 + 3 * 17 * 4, 3 * 17 * 4)
+
+
 def test_symbolic_sizes_are_those_of_the_last_call():
     def scaled(x, w):
         return torch.softmax(x @ w, -1) * x.sum(-1, keepdim=True)
