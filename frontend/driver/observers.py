@@ -1,4 +1,4 @@
-"""The one place where observers are attached to a graph that is compiled. All that is imported here is imported then."""
+"""Attaches the observers of a graph that is compiled; nothing else does. driver.py imports this file then, and not for a graph from the cache."""
 
 from mlirc.frontend.budget.pace import GivesWay
 from mlirc.frontend.cache.graph_cache import DiskCache

@@ -19,15 +19,16 @@ from mlirc.frontend.torch_compat.fake_tensors import FakeTensor, detect_fake_mod
 @contextmanager
 def with_eager_strides(inputs: Sequence[Any]) -> Iterator[None]:
     """Around the tracing of a graph with these inputs: its fake tensors get the strides that eager's tensors have."""
-    mode, mending = detect_fake_mode(inputs), fake_dispatch()
-    if mode is None or mending is None:
+    mode, results_through = detect_fake_mode(inputs), fake_dispatch()
+    if mode is None or results_through is None:
         yield
         return
-    with mending(mode, _mended):
+    with results_through(mode, _as_eager):
         yield
 
 
-def _mended(func: Any, args: tuple, kwargs: dict, result: Any) -> Any:
+def _as_eager(func: Any, args: tuple, kwargs: dict, result: Any) -> Any:
+    """The result of an operator on fake tensors, with the strides, dtypes and sizes that eager gives."""
     if isinstance(func, torch._ops.HigherOrderOperator):
         return with_eager_dtypes(func, args, result)
     if not isinstance(func, torch._ops.OpOverload):
@@ -48,13 +49,14 @@ def _mended(func: Any, args: tuple, kwargs: dict, result: Any) -> Any:
 
 
 def _in_order(func: Any, args: tuple, kwargs: dict) -> tuple:
+    """The arguments in the order of the operator's schema, as rules take them."""
     return (*args, *(kwargs.get(a.name) for a in func._schema.arguments[len(args) :])) if kwargs else args
 
 
 def _restrided(x: Any, rule: Any, args: tuple) -> Any:
-    """A fake tensor with the strides that the rule gives; the tensor itself where it has them.
+    """A fake tensor with the strides that the rule gives; `x` itself where it has them, or has no other.
 
-    It begins where that does if it lies in the memory of an operand, as a view's result does, and that of `_unsafe_view`.
+    Where `x` lies in the memory of an operand, as the results of views and of `_unsafe_view` do, so does the new tensor, from the same offset on.
     """
     if not isinstance(x, FakeTensor) or x.layout is not torch.strided or x.constant is not None:
         return x

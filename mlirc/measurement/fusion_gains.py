@@ -33,7 +33,7 @@ class MeasuredGraph:
     plan: FusionPlan | None = None
 
     def compiled(self, plan: FusionPlan | None) -> "FusedGraph":
-        """It, fused as a plan says. Raises what compiling or the call raises."""
+        """The graph, fused as a plan says, and called once. Raises what compiling or the call raises."""
         from mlirc.dialects.core.context import context
         from mlirc.execution.limited_run import limited_run
         from mlirc.execution.modules import MachineCode
@@ -60,7 +60,13 @@ class MeasuredGraph:
 
 @dataclass(frozen=True)
 class FusedGraph:
-    """A call of it, and of all functions: kernels and calls, bytes that they read and write, and arithmetic ops; at typical sizes."""
+    """A measured graph, fused and compiled.
+
+    step      a call of it
+    kernels   of all its functions: kernels and calls
+    bytes     that these read and write, at typical sizes
+    ops       arithmetic ops, at typical sizes
+    """
 
     step: Callable[[], Any]
     kernels: int

@@ -111,6 +111,7 @@ def moments(g, x, dims, eps):
 
 
 def last(x, axes):
+    """The last `axes` dimensions of x."""
     rank = info_of(x).rank
     return tuple(range(rank - axes, rank))
 

@@ -1,4 +1,4 @@
-"""Non-temporal stores of large results: they bypass the cache, where no reader would find such a result.
+"""Non-temporal stores of large results, which bypass the cache: such a result would be evicted before anybody reads it.
 
 An ordinary store reads the cache line that it writes; a non-temporal store of a whole line does not, which saves a third of the
 traffic of a copy. The choice is made when the kernel starts: by the result's size and address, and by whether the kernel reads the
@@ -22,7 +22,8 @@ FENCE = 'llvm.call_intrinsic "llvm.x86.sse.sfence"() : () -> ()'  # such stores 
 
 
 def choose_non_temporal(e: Scope, kernel: Kernel, schedule: LoopSchedule) -> None:
-    """Gives `e.non_temporal`, for each result that may be written past the cache, whether this call does."""
+    """Sets `e.non_temporal` of each result that may bypass the cache: a boolean of the call. Others are left out: results that a later pass
+    of the kernel reads back, that are known to be small, or whose vectors are not aligned."""
     if e.text.target.arch != "x86_64" or schedule.block is not None:
         return
     read_back = [
@@ -35,7 +36,7 @@ def choose_non_temporal(e: Scope, kernel: Kernel, schedule: LoopSchedule) -> Non
         access = output.access
         if access in read_back or not is_aligned(e, access):
             continue
-        bytes_ = access.dtype.itemsize * symbols.product(a.size for a in written(schedule, access))
+        bytes_ = access.dtype.itemsize * symbols.product(a.size for a in axes_of(schedule, access))
         if isinstance(bytes_, int) and bytes_ < NON_TEMPORAL_BYTES:
             continue
         b, base = e.index, e.env["base", access.operand]
@@ -51,7 +52,8 @@ def choose_non_temporal(e: Scope, kernel: Kernel, schedule: LoopSchedule) -> Non
         e.non_temporal[access.operand] = flag
 
 
-def written(schedule: LoopSchedule, access: Access) -> list[Axis]:
+def axes_of(schedule: LoopSchedule, access: Access) -> list[Axis]:
+    """The axes along which the access has elements of its own."""
     return [axis for axis in (*schedule.outer, *schedule.axes) if axis.name in access.address.dims]
 
 

@@ -1,6 +1,6 @@
-"""Packs a part of a matrix for a gemm, a vector at a time: columns into panels, rows side by side.
+"""Packs a part of a matrix for a gemm, a vector at a time: columns into panels, or rows one after another.
 
-Columns past the last one are left as they come: a gemm's tile keeps nothing of them.
+A panel is `width` columns, step by step along k. What stands for columns past the last one is any number: a gemm's tile keeps nothing of it.
 """
 
 from dataclasses import dataclass
@@ -26,12 +26,18 @@ F32 = torch.float32
 
 @dataclass
 class Packer:
-    """Writes code with `e`, whose lanes are float32's. Strides are in elements. A packed panel has room for `room`
-    steps along k: whole vectors of them."""
+    """Writes the code that packs.
+
+    e       its lanes are float32's
+    room    steps along k that a packed panel has room for, a multiple of the lanes
+    width   columns of a panel
+
+    Strides are in elements, unless they are called `row_bytes`.
+    """
 
     e: VectorEmitter
     room: int
-    width: int  # columns of a panel
+    width: int
 
     # ---- columns: panel[k * width + i] = column first + i, at k
 
@@ -45,9 +51,14 @@ class Packer:
         to: Value,
         then: Value,
     ) -> None:
-        """The panels with numbers `within`, of `columns` columns in all, one after another: `to` has `room` for each.
-        `base` is at column 0 of the first step; `strides` are along the columns and along k; `then` is what is packed
-        after them."""
+        """Packs panels within[0] to within[1] - 1 of a matrix, one after another, for `steps` steps along k.
+
+        base      the address of column 0 at the first step
+        strides   from column to column, and from step to step
+        columns   of the whole matrix
+        to        the address of the first packed panel
+        then      the address of what is packed after them, which is prefetched
+        """
         e, b = self.e, self.e.index
         along, down = strides
         if along == 1:
@@ -64,12 +75,13 @@ class Packer:
                 self.one_by_one(base, strides, first, columns, steps, place)
 
     def panel_at(self, panels: Value, number: Value) -> Value:
+        """The address of packed panel `number` behind `panels`."""
         return advance(self.e, panels, self.e.index.mul(number, self.e.i64(self.room * self.width)))
 
     def side_by_side(
         self, base: Value, down: Int, within: tuple[Value, Value], columns: int, steps: Value, to: Value
     ) -> None:
-        """Row by row through all panels: long runs of memory, and few pages at a time."""
+        """Packs panels whose columns lie side by side: all panels at one step, then at the next. Reads are long runs, of few pages at a time."""
         e, b = self.e, self.e.index
         step = e.integer(down)
 
@@ -93,15 +105,18 @@ class Packer:
         to: Value,
         then: Value | None = None,
     ) -> None:
-        """A panel from column `first` on. `then` is what is packed next, if not the columns beside it."""
+        """Packs one panel, from column `first` on, whose columns are contiguous along k: square tiles are transposed in registers.
+
+        `then` is the address of what is packed next, where that is not the columns beside these.
+        """
         e, b = self.e, self.e.index
         last, stride = e.integer(columns - 1), e.integer(along)
-        apart = b.mul(stride, e.i64(4))
+        row_bytes = b.mul(stride, e.i64(4))
         whole = b.ge(e.integer(columns), b.add(first, e.i64(self.width)))
         packed = b.select(whole, b.and_(steps, e.i64(-2 * e.lanes)), e.i64(0))
         source = advance(e, base, b.mul(b.minimum(first, last), stride))
         then = then or advance(e, source, b.mul(e.i64(self.width), stride))
-        transpose_panel(e, source, apart, packed, to, self.width, then)
+        transpose_panel(e, source, row_bytes, packed, to, self.width, then)
 
         with e.each(0, self.width, e.lanes) as column:
             start = b.minimum(b.add(first, column), last)
@@ -110,11 +125,12 @@ class Packer:
             with e.each(packed, steps, e.lanes) as k:
                 place = advance(e, to, b.add(b.mul(k, e.i64(self.width)), column))
                 sizes = b.sub(last, start), b.sub(steps, k)
-                transpose_tile(e, F32, advance(e, source, k), apart, *sizes, place, 4 * self.width, fetch=True)
+                transpose_tile(e, F32, advance(e, source, k), row_bytes, *sizes, place, 4 * self.width, fetch=True)
 
     def one_by_one(
         self, base: Value, strides: tuple[Int, Int], first: Value, columns: int, steps: Value, to: Value
     ) -> None:
+        """Packs one panel element by element, whatever the strides are."""
         e, b = self.e, self.e.index
         along, down = map(e.integer, strides)
         last = e.i64(columns - 1)
@@ -130,7 +146,7 @@ class Packer:
     # ---- rows
 
     def rows(self, base: Value, stride: Value, size: int, steps: Value, to: Value, room: int) -> None:
-        """to[i * room + k] = row i at k; a row lies in memory as one, and its last vector is written whole."""
+        """to[i * room + k] = row i at k, for i below `size` and k below `steps`. Rows are contiguous; the last vector of each is written whole."""
         e, b = self.e, self.e.index
         full = whole_vectors(e, steps)
 
@@ -145,7 +161,7 @@ class Packer:
             part(k, lanes_below(e, b.sub(steps, k)))
 
     def step_of_rows(self, source: Value, apart: Value | None, size: int, to: Value) -> None:
-        """to[i] = row i at one step, which `source` is the first row's of; apart: elements from row to row, None for 1."""
+        """to[i] = row i at one step, for i below `size`. `source` is the address of row 0 there; `apart` the elements from row to row, None for 1."""
         e = self.e
         if apart is not None:
             for i in range(size):
