@@ -26,7 +26,7 @@ class Expr:
     __slots__ = ("_hash", "_text", "terms")
 
     def __init__(self, terms: Mapping[tuple[Atom, ...], int]):
-        self.terms = dict(sorted(terms.items(), key=_order))
+        self.terms = dict(sorted(terms.items(), key=_order)) if len(terms) > 1 else dict(terms)
         self._hash = hash(tuple(self.terms.items()))
         self._text: str | None = None
 
@@ -92,7 +92,11 @@ def _atom_order(atom: Atom) -> str:
 
 
 def _order(item: tuple[tuple[Atom, ...], int]) -> tuple[int, str]:
-    monomial = item[0]
+    return _monomial_order(item[0])
+
+
+@lru_cache(maxsize=65536)
+def _monomial_order(monomial: tuple[Atom, ...]) -> tuple[int, str]:
     return (-len(monomial), " ".join(map(_atom_order, monomial)))
 
 

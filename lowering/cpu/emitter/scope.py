@@ -40,6 +40,7 @@ class Scope(ABC):
         self.lines: list[str] = []
         self.vector, self.lanes = vector, vector.lanes
         self.axis = vector.axis.name if vector.axis and vector.lanes > 1 else ""  # "": no value is wide
+        self._builders: dict[tuple[torch.dtype, bool], VectorBuilder] = {}
         self.env: dict[Any, Any] = {}
         self.bound: set[str] = set()
         self.mask: Value | None = None
@@ -69,14 +70,21 @@ class Scope(ABC):
         self.lines = outer
 
     def builder(self, dtype: torch.dtype, wide: bool = False) -> VectorBuilder:
-        return VectorBuilder(self.text, self.lines, dtype, self.lanes if wide else 1)
+        found = self._builders.get((dtype, wide))
+        if found is None or found.lines is not self.lines:
+            made = VectorBuilder(self.text, self.lines, dtype, self.lanes if wide else 1)
+            found = self._builders[dtype, wide] = made
+        return found
 
     @property
     def index(self) -> VectorBuilder:
         return self.builder(torch.int64)
 
     def i64(self, value: int) -> Value:
-        return self.index.constant(value)
+        found = self.text.integers.get(value)
+        if found is None:
+            found = self.text.integers[value] = self.index.constant(value)
+        return found
 
     def splat(self, x: Value) -> Value:
         """A scalar in every lane."""

@@ -2,6 +2,7 @@
 
 import math
 import struct
+from functools import cache
 from itertools import count
 from typing import Self
 
@@ -19,9 +20,12 @@ class Value(str):
     dtype: torch.dtype
 
     def __new__(cls, name: str, dtype: torch.dtype):
-        value = super().__new__(cls, name)
+        value = _new(cls, name)
         value.dtype = dtype
         return value
+
+
+_new = str.__new__
 
 
 class MlirFunctionText:
@@ -34,11 +38,12 @@ class MlirFunctionText:
         self._declarations: dict[str, str] = {}
         self._constants: dict[tuple[str, str, torch.dtype], Value] = {}
         self.constant_values: dict[str, float | int | bool] = {}  # SSA name -> what `constant` was given
-        self._count = count()
-        self._prefix = prefix
+        self.integers: dict[int, Value] = {}  # constants of int64, a scalar each
+        self._next = count().__next__
+        self._prefix = f"%{prefix}"
 
     def new_name(self) -> str:
-        return f"%{self._prefix}{next(self._count)}"
+        return f"{self._prefix}{self._next()}"
 
     def constant(self, literal: str, type_: str, dtype: torch.dtype, value: float | int | bool | None) -> Value:
         """A constant of the function. `value` is the number that all lanes have, or None where they differ."""
@@ -61,9 +66,16 @@ class MlirFunctionText:
         return list(self._declarations.values())
 
 
+@cache
 def element_text(dtype: torch.dtype) -> str:
     """The type of an element in the text of kernels: signless integers."""
     return DTYPE_TEXT[dtype].removeprefix("u")
+
+
+@cache
+def vector_text(lanes: int, dtype: torch.dtype) -> str:
+    """The type of a vector of so many elements; of one, the element's."""
+    return element_text(dtype) if lanes == 1 else f"vector<{lanes}x{element_text(dtype)}>"
 
 
 def literal_text(value: float | int | bool, dtype: torch.dtype) -> str:
@@ -104,7 +116,6 @@ class Instructions(NamesUnknown):
         self.lines = lines
         self.dtype = dtype
         self.lanes = lanes
-        self._types: dict[torch.dtype, str] = {}
 
     def with_dtype(self, dtype: torch.dtype) -> Self:
         """A builder on the same lines whose computed dtype is `dtype`."""
@@ -112,11 +123,7 @@ class Instructions(NamesUnknown):
 
     def type_text(self, dtype: torch.dtype) -> str:
         """MLIR's type of a value of this builder."""
-        found = self._types.get(dtype)
-        if found is None:
-            element = element_text(dtype)
-            found = self._types[dtype] = element if self.lanes == 1 else f"vector<{self.lanes}x{element}>"
-        return found
+        return vector_text(self.lanes, dtype)
 
     def value(self, name: str, dtype: torch.dtype) -> Value:
         """A value that is defined elsewhere: "%x", of type type_text(dtype)."""
@@ -124,8 +131,10 @@ class Instructions(NamesUnknown):
 
     def emit(self, operation: str, dtype: torch.dtype) -> Value:
         """Appends a line that defines a new value: `operation` is all that stands right of the equals sign."""
-        value = Value(self.text.new_name(), dtype)
-        self.lines.append(f"{value} = {operation}")
+        name = self.text.new_name()
+        self.lines.append(f"{name} = {operation}")
+        value = _new(Value, name)
+        value.dtype = dtype
         return value
 
     def constant(self, value: float | int | bool, dtype: torch.dtype | None = None) -> Value:
