@@ -4,10 +4,9 @@ Nodes never change, and bodies share them. Within a Pool equal nodes are one, so
 elimination at the same time.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
-from typing import Any
+from typing import Any, Generic, TypeVar
 from weakref import WeakValueDictionary
 
 from mlirc.dialects.core import symbols
@@ -25,6 +24,18 @@ IMPLICIT = "implicit"
 DEQUANTISES = frozenset(("cast", "mul", "sub", "bitwise_and", "shift_right"))  # its first operand, a weight
 BYTES = ("i8", "si8", "ui8")
 Attributes = tuple[tuple[str, ir.Attribute], ...]
+T = TypeVar("T")
+
+
+class Once(Generic[T]):
+    """functools.cached_property without the lock that it takes before Python 3.12; the context's lock guards bodies."""
+
+    def __init__(self, compute: Callable[[Any], T]):
+        self.compute, self.name = compute, compute.__name__
+
+    def __get__(self, owner: Any, cls: Any = None) -> T:
+        found = owner.__dict__[self.name] = self.compute(owner)
+        return found
 
 
 @dataclass(eq=False, slots=True)
@@ -236,15 +247,15 @@ class Body:
     label: str
     _below: dict[tuple[BodyNode, ...], list[BodyNode]] = field(default_factory=dict, init=False, repr=False)
 
-    @cached_property
+    @Once
     def space(self) -> Space:
         return self.parallel + self.inner
 
-    @cached_property
+    @Once
     def inner_dims(self) -> frozenset[int]:
         return frozenset(range(len(self.parallel), len(self.parallel) + len(self.inner)))
 
-    @cached_property
+    @Once
     def nodes(self) -> list[BodyNode]:
         """Every node, operands before their users."""
         return self.below([result.node for result in self.results])
@@ -261,11 +272,11 @@ class Body:
         """Spares it to look for `nodes`, where who made it knows them."""
         self._below[tuple([result.node for result in self.results])] = nodes
 
-    @cached_property
+    @Once
     def reads(self) -> list[BodyNode]:
         return [node for node in self.nodes if node.name == "read"]
 
-    @cached_property
+    @Once
     def tensors(self) -> list[Tensor]:
         """Each tensor that it reads, once, in order."""
         return list({id(read.tensor): read.tensor for read in self.reads}.values())
@@ -275,7 +286,7 @@ class Body:
         """Its reductions of products, over inner axes."""
         return [x for x in self.nodes if x.name == "reduce" and x.operands[0].name == "mul"] if self.inner else []
 
-    @cached_property
+    @Once
     def matmul(self) -> BodyNode | None:
         """The sum of a matmul, where the kernel multiplies two matrices: each is read again and again, along some
         parallel dimension that it does not depend on. One row by a quantised weight counts too."""
@@ -288,7 +299,7 @@ class Body:
                 return node
         return None
 
-    @cached_property
+    @Once
     def windows(self) -> BodyNode | None:
         """The sum of a depthwise convolution, where the kernel is one: windows of a tensor times weights that they share."""
         rows = {d for d in range(len(self.parallel)) if self.parallel[d] != 1}
@@ -301,7 +312,7 @@ class Body:
                 return node
         return None
 
-    @cached_property
+    @Once
     def contraction(self) -> BodyNode | None:
         """The sum whose loops are generated as a whole: a matmul's, or a depthwise convolution's."""
         return self.matmul or self.windows

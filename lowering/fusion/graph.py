@@ -60,7 +60,7 @@ class FusionNode:
 
 
 class FusionGraph:
-    """The nodes of a `func.func`. Passes call `merge` and `rewrite`, at the end `write_back`."""
+    """The nodes of a `func.func`. Passes call `merge` and `rewrite`, at the end `write_back`, and `release` where nobody goes on with it."""
 
     def __init__(self, function: Any):
         self.block = function.regions[0].blocks[0]
@@ -115,6 +115,8 @@ class FusionGraph:
             writer = self._writer.get(id(tensor.root))
             if writer is not None:
                 _order(writer, node)
+        if node.body is not None:
+            return
         if op.name in EFFECTS:
             if self._last_effect is not None:
                 _order(self._last_effect, node)
@@ -248,12 +250,12 @@ class FusionGraph:
     # ---- back to MLIR
 
     def write_back(self) -> None:
-        """Make the changed kernels, and put every op after those that it depends on."""
+        """Make the changed kernels, and put every op after those that it depends on. The graph is then as if it were read again."""
         nodes = [u for u in self.order if u is not None]
         kept = {id(op) for u in nodes if not u.changed for op in u.ops}
         if all(not u.changed for u in nodes) and len(kept) + len(self.views) == len(self.old_ops):
             return
-        end = ir.InsertionPoint(list(self.block.operations)[-1])
+        end = ir.InsertionPoint(self.old_ops[-1])
         new_ops: dict[int, ir.Operation] = {}
         with end:
             for node in nodes:
@@ -266,6 +268,26 @@ class FusionGraph:
                 op.erase()
                 gone.add(id(op))
         self._arrange(nodes, new_ops)
+        self._renew(nodes, new_ops)
+
+    def _renew(self, nodes: list[FusionNode], new_ops: dict[int, ir.Operation]) -> None:
+        """What reading the function would give: reading an op costs ten times as much."""
+        self.order = list(nodes)
+        arguments = [self.tensors[x] for x in self.block.arguments]
+        live = [*arguments, *self.views, *(tensor for node in nodes for tensor in node.outputs)]
+        self.tensors = {tensor.value: tensor for tensor in live}
+        for tensor in live:
+            tensor.readers.clear()
+        self._last_effect, self._writer = None, {}
+        for position, node in enumerate(nodes):
+            node.position, node.before, node.after = position, NONE, NONE
+            if node.changed:
+                op, body = new_ops[id(node)], node.body
+                node.ops, node.locations, node.changed = (op,), (op.location,), False
+                node.body = Body(body.parallel, body.inner, body.results, body.label)
+            self._order_effects(node, node.ops[0])
+            for tensor in node.inputs:
+                tensor.root.readers.add(node)
 
     def release(self) -> None:
         """Takes apart what nobody needs any more: its cycles would wait for the garbage collector, which walks all of the process."""
@@ -283,18 +305,22 @@ class FusionGraph:
 
     def _arrange(self, nodes: list[FusionNode], new_ops: dict[int, ir.Operation]) -> None:
         """Views move to just before their first reader, everything else into the order of the nodes."""
-        last = list(self.block.operations)[-1]
+        last = self.old_ops[-1]
         placed: set[int] = set()
+        self.views, self.old_ops = [], []
         for node in nodes:
             for tensor in node.inputs:
                 waiting = []
                 while tensor.view is not None and id(tensor) not in placed:
-                    waiting.append(tensor.view)
+                    waiting.append(tensor)
                     placed.add(id(tensor))
                     tensor = tensor.operand
-                for view in reversed(waiting):
-                    view.move_before(last)
+                for tensor in reversed(waiting):
+                    tensor.view.move_before(last)
+                    self.views.append(tensor)
+                    self.old_ops.append(tensor.view)
             op = new_ops.get(id(node)) or node.ops[0]
+            self.old_ops.append(op)
             if op != last:
                 op.move_before(last)
 

@@ -35,7 +35,9 @@ class Fuser:
     """
 
     def __init__(self, function: Any, ledger: Ledger, pass_name: str, limits: Limits):
-        self.graph = FusionGraph(function)
+        kept = ledger.given.pop(function.operation, None) if ledger.fusion is None else None
+        self.graph = kept or FusionGraph(function)
+        self.function = function
         self.ledger, self.pass_name, self.limits = ledger, pass_name, limits
         self.refused: dict[tuple[int, int], str] = {}  # by the nodes' numbers
         self.not_chosen: set[tuple[int, int]] = set()
@@ -125,7 +127,9 @@ class Fuser:
         self.graph.write_back()
         if self.records is not None:
             self.records.finish()
-        self.graph.release()
+            self.graph.release()
+        else:
+            self.ledger.left[self.function.operation] = self.graph
 
     # ---- one kernel in place of two
 

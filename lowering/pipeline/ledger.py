@@ -11,11 +11,27 @@ from mlirc.lowering.pipeline.rewrites import Rewrites, Subject, text_of
 @dataclass
 class Ledger:
     """What passes decided. `rewrites` numbers what they rewrite, and may refuse it; without it all is allowed.
-    `fusion` has a record of each pair that a fusion pass looks at, where somebody asked for them."""
+    `fusion` has a record of each pair that a fusion pass looks at, where somebody asked for them.
+
+    left, given   by function, the graph that a fusion pass has made of it and written back, and that of the pass just before
+    """
 
     entries: list[LedgerEntry] = field(default_factory=list)
     rewrites: Rewrites | None = None
     fusion: FusionLog | None = None
+    left: dict[Any, Any] = field(default_factory=dict, repr=False, compare=False)
+    given: dict[Any, Any] = field(default_factory=dict, repr=False, compare=False)
+
+    def between_passes(self) -> None:
+        """What a pass has left is given to the next one, and to none behind that: each changes the module."""
+        for graph in self.given.values():
+            graph.release()
+        self.given, self.left = self.left, {}
+
+    def forget(self) -> None:
+        """At the end of a pipeline: who comes next may have changed the module."""
+        self.between_passes()
+        self.between_passes()
 
     def allows(self, pass_name: str, subject: Subject) -> bool:
         """Whether a pass may do its next rewrite. `subject` is the op, a text for it, or a function that gives the text. Asked once for each

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 
-@dataclass(frozen=True)
+@dataclass
 class LedgerEntry:
     """One decision: `action` on `subject` by `rule` ("ONE SPACE"), taken or not, with numbers such as bytes saved."""
 

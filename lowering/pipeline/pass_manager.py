@@ -143,11 +143,33 @@ def functions(module: Any) -> Iterator[Any]:
             yield op
 
 
-def all_functions(module: Any) -> Iterator[Any]:
+@dataclass
+class Seen:
+    """What one run of a pipeline has seen of a module, and does not look for again: mlirc's own passes make no regions, and keep the
+    form or leave the one that they promise. Walking all ops for each took as long as a pass.
+
+    forms   by function, the form that it is in
+    flat    whether no function has another one in it
+    """
+
+    forms: dict[Any, str] = field(default_factory=dict)
+    flat: bool = False
+
+    def forget(self) -> None:
+        self.forms.clear()
+        self.flat = False
+
+
+def all_functions(module: Any, seen: Seen) -> Iterator[Any]:
     """All functions of a module with those of their regions, inner ones first, because their arenas are parts of the outer one's."""
+    flat = True
     for function in functions(module):
-        yield from (one for one in nested_functions(function) if not is_shared(one))
+        for one in () if seen.flat else nested_functions(function):
+            flat = False
+            if not is_shared(one):
+                yield one
         yield function
+    seen.flat = flat
 
 
 def verify_forms(module: Any, known: Known | None = None, proofs: str = "demanded") -> None:
@@ -191,6 +213,7 @@ def run_pipeline(
         for step, run in steps:
             start = time.perf_counter()
             before.append((step, module.operation.clone(ip=False)))  # cheap; its text is only needed when a pass fails
+            record.ledger.between_passes()
             try:
                 run(module, record.ledger)
                 module.operation.verify()
@@ -208,6 +231,7 @@ def run_pipeline(
             record.passes.append(PassRun(str(step), time.perf_counter() - start))
             if after_pass:
                 after_pass(str(step), module)
+        record.ledger.forget()
         if verify:
             verify_result(module, record, proofs)
     return record
@@ -249,22 +273,27 @@ def _pass_error(step: Step, before: Any, error: Exception) -> PassError:
 def runners(pipeline: str, given: Given | None = None) -> list[tuple[Step, Callable[[ir.Module, Ledger], None]]]:
     """The passes of a pipeline, ready to run. Raises PipelineError."""
     with context():
-        return [_runner(step, (given or {}).get(step.name, {})) for step in parse(pipeline)]
+        seen = Seen()
+        return [_runner(step, (given or {}).get(step.name, {}), seen) for step in parse(pipeline)]
 
 
-def _runner(step: Step, given: Mapping[str, Any]) -> tuple[Step, Callable[[ir.Module, Ledger], None]]:
+def _runner(step: Step, given: Mapping[str, Any], seen: Seen) -> tuple[Step, Callable[[ir.Module, Ledger], None]]:
     ours = find_pass(step.name)
     if ours is not None:
         instance = make_pass(ours, step)
         instance = replace(instance, **given) if given else instance
 
         def run(module: ir.Module, ledger: Ledger) -> None:
-            for function in all_functions(module):
-                _check_taken(step, instance, function)
+            for function in all_functions(module, seen):
+                _check_taken(step, instance, function, seen)
                 with ir.InsertionPoint(function):
                     instance.run(function, ledger)
                 if ledger.rewrites is None or not ledger.rewrites.limit(step.name):
-                    _check_given(instance, function)
+                    _check_given(instance, function, seen)
+                else:
+                    seen.forget()
+            if given_by_others(step.name):
+                seen.forget()
 
         return step, run
     try:
@@ -284,15 +313,20 @@ def _runner(step: Step, given: Mapping[str, Any]) -> tuple[Step, Callable[[ir.Mo
     return step, upstream
 
 
-def _check_taken(step: Step, instance: Any, function: Any) -> None:
+def _check_taken(step: Step, instance: Any, function: Any, seen: Seen) -> None:
     stage = getattr(instance, "takes", None)
-    wrong = refusal(function, stage) if stage else ""
-    if wrong:
+    if stage is None or seen.forms.get(function.operation) == stage:
+        return
+    if wrong := refusal(function, stage):
         raise PipelineError(f"pass '{step}' takes the {stage} form, and {wrong}")
+    seen.forms[function.operation] = stage
 
 
-def _check_given(instance: Any, function: Any) -> None:
+def _check_given(instance: Any, function: Any, seen: Seen) -> None:
     """A pass that promises a form and leaves another would else be found out by the next one, as its fault."""
     stage = getattr(instance, "gives", None)
-    if stage and refusal(function, stage):
+    if stage is None:
+        return
+    if refusal(function, stage):
         verify_stage(function, stage, proofs="none")
+    seen.forms[function.operation] = stage

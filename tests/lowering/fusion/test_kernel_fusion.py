@@ -1,10 +1,12 @@
 """KernelFusion: what a pass of anybody's merges is right and recorded, and what it attempts can be taken back."""
 
+from dataclasses import dataclass
 from random import Random
 
 import pytest
 import torch
 
+from mlirc.dialects.core.bindings import ir
 from mlirc.dialects.core.context import context
 from mlirc.dialects.interpreter.interpreter import run
 from mlirc.lowering.fusion import cost
@@ -14,11 +16,11 @@ from mlirc.lowering.fusion.kernel_fusion import KernelFusion
 from mlirc.lowering.pipeline.fusion_log import FusionLog
 from mlirc.lowering.pipeline.fusion_plan import FusionPlan
 from mlirc.lowering.pipeline.ledger import Ledger
-from mlirc.lowering.pipeline.pass_manager import PipelineRun, run_pipeline
+from mlirc.lowering.pipeline.pass_manager import PipelineRun, passes, run_pipeline
 from mlirc.lowering.pipeline.pipelines import SIMPLIFY
 from mlirc.lowering.pipeline.rewrites import Rewrites, parse_limits
 from tests.compare_stages import compare, prepare
-from tests.lowering.fusion.test_fusion_records import copy, kernels_of_programs
+from tests.lowering.fusion.test_fusion_records import NAMES, copy, kernels_of_programs
 from tests.lowering.fusion.test_fusion_records import sizes as work
 from tests.property.random_programs import as_promised, random_program
 
@@ -207,3 +209,66 @@ def test_candidates_are_what_the_passes_record():
                     )
                     seen += 1
     assert seen > 10
+
+
+@dataclass
+class Renames:
+    """A pass of somebody's between two that fuse: what it changes they must see."""
+
+    name = "renames"
+
+    def run(self, function, ledger):
+        for op in function.regions[0].blocks[0].operations:
+            if op.operation.name == "mlircx.kernel":
+                op.operation.attributes["label"] = ir.StringAttr.get("renamed")
+
+
+@pytest.mark.parametrize("between", [[], ["renames"], ["canonicalize", "cse"]])
+def test_a_pass_that_goes_on_with_a_graph_does_what_it_does_when_it_reads_the_function(between, monkeypatch):
+    monkeypatch.setitem(passes(), Renames.name, Renames)
+    steps, merged = [NAMES[0], *between, *NAMES[1:]], 0
+    with context():
+        for module in kernels_of_programs():
+            apart, ledger = copy(module), Ledger()
+            for step in steps:
+                ledger.entries += run_pipeline(apart, step, verify=False).ledger.entries
+            made = run_pipeline(module, ",".join(steps), verify=False).ledger
+            assert module.operation.get_asm(enable_debug_info=True) == apart.operation.get_asm(enable_debug_info=True)
+            assert made.entries == ledger.entries and not (made.left or made.given)
+            merged += sum(entry.taken for entry in made.entries)
+    assert merged > 20
+
+
+@pytest.mark.parametrize("number", range(len(NAMES)))
+def test_a_graph_that_was_written_back_is_what_reading_gives(number):
+    def shape(graph):
+        nodes = [node for node in graph.order if node is not None]
+        place = {node: k for k, node in enumerate(nodes)}
+        return [
+            (
+                [op.name for op in node.ops],
+                [str(x.value) for x in node.inputs],
+                [(str(x.value), sorted(place[u] for u in x.readers)) for x in node.outputs],
+                node.position,
+                sorted(place[u] for u in node.before),
+                sorted(place[u] for u in node.after),
+                str(node.location),
+                node.body and [n.key[0] for n in node.body.nodes],
+                node.body and [str(x.value) for x in node.body.tensors],
+                node.changed,
+            )
+            for node in nodes
+        ]
+
+    with context():
+        for module in kernels_of_programs():
+            run_pipeline(module, ",".join(NAMES[: number or 1]), verify=False)
+            for function in module.body.operations:
+                ledger = Ledger()
+                with ir.InsertionPoint(function):
+                    passes()[NAMES[number]]().run(function, ledger)
+                (left,) = ledger.left.values()
+                read = FusionGraph(function)
+                assert shape(left) == shape(read)
+                assert left.old_ops == read.old_ops and left.tensors.keys() == read.tensors.keys()
+                assert [x.value for x in left.views] == [x.value for x in read.views]
