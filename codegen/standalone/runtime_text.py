@@ -49,6 +49,7 @@ define i32 @make_ready() {
 )
 
 COPY = r"""
+; Copies a tensor of elements of %bytes, by recursion over its dimensions, outermost first. Strides are in elements.
 define internal void @copy_strided(ptr %to, ptr %from, i64 %rank, ptr %sizes, ptr %to_strides, ptr %from_strides, i64 %bytes) {
 entry:
   %none = icmp eq i64 %rank, 0

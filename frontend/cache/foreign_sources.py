@@ -36,6 +36,7 @@ def _ops() -> Iterable[Any]:
 
 
 def _passes(stages: Mapping[str, str]) -> set[type]:
+    """The classes of the passes in the stages. Of a standard pipeline none, as long as this process has not looked for passes."""
     ours = stages in PIPELINES.values()
     if ours and "mlirc.lowering.pipeline.pass_manager" not in sys.modules:
         return set()
@@ -47,6 +48,7 @@ def _passes(stages: Mapping[str, str]) -> set[type]:
 
 
 def _is_ours(x: Any) -> bool:
+    """Whether a class or function is mlirc's own."""
     return x.__module__.startswith("mlirc.")
 
 

@@ -18,8 +18,10 @@ from mlirc.lowering.pipeline.pass_manager import PassError, to_import
 
 
 class StepErrors(Observer):
-    """Raises UnsupportedGraph, and CompilationError for a bug of mlirc's. What fails in `link` is told where its result is
-    wanted (emit_error)."""
+    """Raises UnsupportedGraph for what mlirc does not take, and CompilationError for a bug of mlirc's.
+
+    `link` runs on another thread: what fails there is raised where its result is waited for (`emit_error`).
+    """
 
     def __init__(self, graph: AtenGraph):
         self.graph = graph
@@ -39,6 +41,7 @@ class StepErrors(Observer):
 
 
 def import_error(graph: AtenGraph, error: Exception) -> UnsupportedGraph | CompilationError:
+    """The error of a failed step `import`, with the FX node's source line, and for a bug with a script that reproduces it."""
     node = getattr(error, "fx_node", None)  # the importer sets it
     place = f" at {where(node)}" if node is not None else ""
     if isinstance(error, UnsupportedGraph):
@@ -49,6 +52,7 @@ def import_error(graph: AtenGraph, error: Exception) -> UnsupportedGraph | Compi
 
 
 def pass_error(kind: str, error: PassError) -> CompilationError:
+    """The error of a failed pass, with the module before it in a file, and the command that fails on that."""
     source = to_import(parse(error.step)[0].name)
     words = f"-p '{error.step}'" + (f" --import {shlex.quote(source)}" if source else "")
     path = write_reproducer(kind, error.step, f"// mlirc opt %s {words}\n// {error}\n{error.module_text}", ".mlir")

@@ -98,7 +98,7 @@ class Chosen:
         ):
             if given and self.pipeline is None:
                 raise Failure(f"{option} goes with --pipeline", 2)
-        self._checked(lambda: self._run(self.text if self.text is not None else self.whole()))
+        self._checked(lambda: self._known(self.text if self.text is not None else self.whole()))
 
     def whole(self) -> str:
         """All passes of the standard pipeline, with what is inserted, from its start to where it is to stop."""
@@ -121,6 +121,7 @@ class Chosen:
         return self._checked(lambda: self._rest(module))
 
     def _rest(self, module: Any) -> str:
+        """The passes of the standard pipeline that are left for a module. Raises PipelineError where an insertion is not among them."""
         from mlirc.lowering.pipeline.parser import PipelineError
         from mlirc.lowering.pipeline.standard_steps import form_of_module, left, past, text_of
 
@@ -135,7 +136,10 @@ class Chosen:
         return text_of(rest)
 
     def _steps(self) -> tuple[list[Any], list[tuple[str, list[Any]]]]:
-        """Up to where it is to stop, and of these what each option inserts. Raises PipelineError and ValueError."""
+        """The steps of the standard pipeline, with what is inserted, up to --stop-after; and for each option that inserts, those that it inserted.
+
+        Raises PipelineError and ValueError, also where an insertion would come after the end.
+        """
         from mlirc.lowering.pipeline.parser import PipelineError
         from mlirc.lowering.pipeline.pipelines import STAGES, pipeline
         from mlirc.lowering.pipeline.standard_steps import inserted, past, standard_steps
@@ -159,13 +163,15 @@ class Chosen:
                 raise PipelineError(f"{place}: comes after --stop-after {self.stop}")
         return steps, added
 
-    def _run(self, text: str) -> str:
+    def _known(self, text: str) -> str:
+        """The text, once every pass in it is known with its options. Raises PipelineError."""
         from mlirc.lowering.pipeline.pass_manager import runners
 
         runners(text)
         return text
 
     def _checked(self, work: Any) -> str:
+        """What `work` returns; its PipelineError or ValueError is a Failure of the command line."""
         from mlirc.lowering.pipeline.parser import PipelineError
 
         try:

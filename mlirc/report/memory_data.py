@@ -17,6 +17,14 @@ WORKS = ("mlircx.launch", "mlircx.call", "mlircx.run", "mlircx.aten", "mlircx.at
 
 
 def memory_data(stages: StageModules, inputs: Path | None) -> dict[str, Any] | None:
+    """The plan of @graph after the stage `plan`; None where the capture has none.
+
+    peak     bytes of the arenas that are in use at one step, at most
+    arenas   bytes by device
+    steps    the labels of the ops that run, in order
+    slots    the buffers: place and bytes in the arena, numbers of the first and the last step that uses one
+    note     where the values of symbols are from; "" where there are none
+    """
     module = stages.module("plan")
     if module is None:
         return None
@@ -97,6 +105,7 @@ def most_live(slots: list[tuple[str, int, int, int, int]]) -> int:
 
 
 def label_of(op: Any) -> str:
+    """What the op runs: the kernel's label, the routine, the ATen operator, or the kernel's name."""
     for name in ("label", "callee", "op", "kernel"):
         if name in op.attributes:
             return str(attribute_value(op.attributes[name]))

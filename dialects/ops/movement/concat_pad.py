@@ -29,7 +29,7 @@ class Concat(Op, traits=[ext.Pure]):
         at = k.size(k.dims[dim])
         parts, masks = [], []
         start = 0
-        inside = None  # whether `at` is past the start of the part, and before its end
+        inside = None  # whether `at` is at the start of the part or past it; None: it is
         for position, x in enumerate(op.operands):
             end = start + info_of(x).shape[dim]
             last = position == len(op.operands) - 1
@@ -127,6 +127,7 @@ class SliceScatter(Op, name="slice_scatter", traits=[ext.Pure]):
 
 
 def both(k, mask, other):
+    """Both masks; a `mask` of None is true everywhere."""
     return other if mask is None else k.logical_and(mask, other)
 
 
@@ -148,6 +149,7 @@ def stack(g, tensors, dim=0):
 
 
 def concatenate(g, tensors, dim):
+    """mlirc.cat2 to cat4 of tensors of one dtype; NotOurs for more of them."""
     if len(tensors) == 1:
         return g.copy(tensors[0])
     if not 2 <= len(tensors) <= 4:
