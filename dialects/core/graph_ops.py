@@ -103,6 +103,7 @@ class Aten(ListOp, name="aten"):
     args     its arguments as JSON text, in which {"$": i} stands for operand i; aten_arguments.py has the encoding
     aliases  for each result, the operand that it is a view of, or -1: "0, -1"
     Result strides are those of the types; the callee's result is copied into them should it come out otherwise.
+    overridden  (where it is there) the operator's kernel is not PyTorch's: no pass may put anything in the call's place
     A list or tuple of results is flat here, without those that are None (an output mask left them out).
     A call without effects: it may be dropped.
     """

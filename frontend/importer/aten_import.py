@@ -96,9 +96,10 @@ def call_aten(
     objects: list[Any],
     effect: bool = False,
     kept: Sequence[ir.Value] = (),
+    overridden: bool = False,
 ) -> Any:
     """The op that calls `target`; its results as one value, a tuple of values, or None. `effect`: it must stay. `kept`: whose memory must stay
-    as it is until then."""
+    as it is until then. `overridden`: its kernel is not PyTorch's, and no pass may put anything in its place."""
     name = operator_text(target)
     for x in (*args, *kwargs.values()):
         if isinstance(x, torch.dtype) and x in QUANTIZED:
@@ -130,13 +131,15 @@ def call_aten(
         numbers.append(size(fake) if isinstance(fake, (int, torch.SymInt)) else None)  # flash attention's longest row
     present = [info for info in infos if info is not None]
     aliases = result_aliases(target, len(infos), operand_of_argument)
-    attributes = {
+    attributes: dict[str, Any] = {
         "op": name,
         "args": text,
         "aliases": symbols.print_list(a for a, info in zip(aliases, infos, strict=True) if info is not None),
     }
     if len(present) < len(infos):
         attributes["present"] = symbols.print_list(k for k, info in enumerate(infos) if info is not None)
+    if overridden:
+        attributes["overridden"] = True
     kind = "aten_effect" if effect or has_effect(target) else "aten"
     op = create(kind, operands, list(map(type_of, present)), attributes)
     results = iter(op.operation.results)

@@ -250,8 +250,11 @@ class GraphImporter:
         if target not in self.computes_otherwise:
             self.computes_otherwise[target] = computes_otherwise(target)
         keys = self.computes_otherwise[target]
-        if keys and not aten_import.has_effect(target):
-            return self.by_aten(node, target, args, kwargs, f"its kernel for {', '.join(keys)} is not PyTorch's")
+        if (
+            keys and target is not aten.copy_.default
+        ):  # which is no call, but how AOTAutograd says what an input becomes
+            reason = f"its kernel for {', '.join(keys)} is not PyTorch's"
+            return self.by_aten(node, target, args, kwargs, reason, overridden=True)
         if target is aten.copy_.default:
             return self.assign(node, *args[:2])
         if target in storage_readers.STRIDED and not storage_readers.stays_within(node):
@@ -313,12 +316,13 @@ class GraphImporter:
             erase_after(mark)
         return self.by_aten(node, target, args, kwargs, reason)
 
-    def by_aten(self, node: Node, target: Any, args: tuple, kwargs: dict, reason: str) -> Any:
+    def by_aten(self, node: Node, target: Any, args: tuple, kwargs: dict, reason: str, overridden: bool = False) -> Any:
         """Builds a call of the ATen operator, and counts it with `reason`. Raises UnsupportedGraph where another dtype is promised
         than it gives."""
         refused(node)
         self.count(target, reason)
-        return aten_import.call_aten(target, args, kwargs, node.meta.get("val"), self.imported.objects)
+        value = node.meta.get("val")
+        return aten_import.call_aten(target, args, kwargs, value, self.imported.objects, overridden=overridden)
 
     def count(self, target: Any, reason: str) -> None:
         name = aten_import.operator_text(target)

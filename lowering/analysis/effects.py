@@ -29,7 +29,7 @@ def may_raise(op: Any) -> bool:
     """Whether an op may raise for what its operands hold: a call of ATen's, or a kernel that checks an index on a CPU."""
     op = op.operation
     if op.name in ("mlircx.aten", "mlircx.aten_effect"):
-        return not TOTAL.match(ir.StringAttr(op.attributes["op"]).value)
+        return "overridden" in op.attributes or not TOTAL.match(ir.StringAttr(op.attributes["op"]).value)
     if op.name in REGION_OPS:
         return any(may_raise(inner) for f in region_functions(op) for inner in f.regions[0].blocks[0].operations)
     if op.name != "mlircx.kernel" or info_of(op.results[0]).device != "cpu":

@@ -21,8 +21,10 @@ def call_aten(op: str, given: list[Any], result: TensorInfo) -> ir.Value:
 
 
 def called(op: Any) -> str:
-    """The operator that an `mlircx.aten` calls, "" for any other op."""
-    return attribute_value(op.attributes["op"]) if op.operation.name == "mlircx.aten" else ""
+    """The operator that an `mlircx.aten` calls; "" for any other op, and where that operator's kernel is not PyTorch's."""
+    if op.operation.name != "mlircx.aten" or "overridden" in op.attributes:
+        return ""
+    return attribute_value(op.attributes["op"])
 
 
 def changeable(op: Any) -> bool:

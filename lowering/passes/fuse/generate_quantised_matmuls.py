@@ -16,6 +16,7 @@ from mlirc.dialects.core.kernel_forms import broadcast_map
 from mlirc.dialects.core.symbols import Int
 from mlirc.dialects.core.tensor_types import info_of
 from mlirc.lowering.analysis.provenance import view_root
+from mlirc.lowering.fusion.aten_calls import called
 from mlirc.lowering.module.source_lines import source_line
 from mlirc.lowering.pipeline.ledger import Ledger
 
@@ -113,7 +114,7 @@ def operands_of(op: Any) -> tuple[list[ir.Value], ir.Value, Weight, tuple[Int, I
         if not isinstance(steps, int) or not isinstance(columns, int) or 0 in (steps, columns):
             return None
         weight = weight_at(w, (STEP, COLUMN), {"d1": columns, "d2": steps})
-    elif name == "mlircx.aten" and attribute_value(op.attributes["op"]) == PACKED_MM:
+    elif called(op) == PACKED_MM:
         x, w, scale = op.operands
         bias, (columns, steps) = [], info_of(w).shape
         weight = Weight(Read(w, (COLUMN, STEP)), scale=Read(scale, (COLUMN,)))

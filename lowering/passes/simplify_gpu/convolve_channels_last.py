@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from mlirc.dialects.core.bindings import ir
-from mlirc.dialects.core.dialect import attribute_value
 from mlirc.dialects.core.tensor_types import TensorInfo, info_of, type_of
+from mlirc.lowering.fusion.aten_calls import called
 from mlirc.lowering.layout.channels_last import channels_last, relaid, spread_channels_last
 from mlirc.lowering.module.source_lines import source_line
 from mlirc.lowering.pipeline.ledger import Ledger
@@ -43,7 +43,7 @@ class ConvolveChannelsLast:
             if not images or not ledger.allows(self.name, op):
                 continue
             line = source_line(op.location)
-            ledger.record(self.name, "layout", attribute_value(op.attributes["op"]), "CHANNELS LAST", True, line)
+            ledger.record(self.name, "layout", called(op), "CHANNELS LAST", True, line)
             with ir.InsertionPoint(op), op.location:
                 for k in range(images):
                     op.operands[k] = in_channels_last(op.operands[k])
@@ -65,9 +65,7 @@ class ConvolveChannelsLast:
 
 def convolved_images(op: Any) -> int:
     """How many of the op's operands are images and weights of a convolution that this is for; 0 if it is none."""
-    if op.operation.name != "mlircx.aten":
-        return 0
-    images = CONVOLUTIONS.get(attribute_value(op.attributes["op"]), 0)
+    images = CONVOLUTIONS.get(called(op), 0)
     infos = [info_of(x) for x in list(op.operands)[:images]]
     fits = all(i.rank == 4 and i.device.startswith("cuda") and i.dtype.itemsize == 2 for i in infos)
     return images if fits and len(infos) == images else 0

@@ -31,7 +31,9 @@ class ShareHeads:
 
     def run(self, function: Any, ledger: Ledger) -> None:
         for op in list(function.regions[0].blocks[0].operations):
-            if op.operation.name not in CALLS or attribute_value(op.attributes["op"]) != ATTENTION:
+            if op.operation.name not in CALLS or "overridden" in op.attributes:
+                continue
+            if attribute_value(op.attributes["op"]) != ATTENTION:
                 continue
             if arguments(op)[:3] != [{"$": k} for k in range(3)]:
                 continue

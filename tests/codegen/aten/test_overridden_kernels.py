@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 import torch
+import torch.nn.functional as F
 
 from mlirc.codegen.aten.overridden_kernels import computes_otherwise, overridden, overridden_anywhere
 from tests.forked_programs import python
@@ -91,6 +92,22 @@ def test_in_processes_that_share_a_cache(tmp_path, name, key, how, training):
         run(tmp_path, name, key, which, training)
 
 
+PLACES = torch.tensor([0, 1, 2, 3, 4, 5])
+embedded_gradient = lambda x, places: torch.ops.aten.embedding_dense_backward(x, places, 6, -1, False) + 1
+int8_matmul = torch.ops.aten._weight_int8pack_mm
+
+
+def attended(x):
+    q = x.view(1, 1, 6, 6)
+    return F.scaled_dot_product_attention(q, q, q, is_causal=True) + 1
+
+
+def convolved_gradient(x):
+    image, weight = x.view(1, 1, 6, 6), x[:3, :3][None, None]
+    steps = [1, 1], [1, 1], [1, 1], False, [0, 0], 1, [True, True, False]
+    return torch.ops.aten.convolution_backward(image, image, weight, [0], *steps)[0] + 1
+
+
 @pytest.fixture
 def library():
     made = torch.library.Library("aten", "IMPL")
@@ -111,6 +128,41 @@ def library():
         ("_softmax", lambda x, dim, half: x * 0.5, lambda x: torch.softmax(x, -1) + 1),
         ("where.self", lambda c, x, y: torch.mul(x, 9), lambda x: torch.where(x > 0, x, x + 1)),
         ("clone", lambda x, memory_format=None: torch.mul(x, 2), lambda x: x.clone() + 1),
+        # random numbers
+        (
+            "native_dropout",
+            lambda x, p, train: (torch.mul(x, 5), x > 0),
+            lambda x: torch.native_dropout(x, 0.5, True)[0] + 1,
+        ),
+        ("bernoulli.p", lambda x, p, generator=None: torch.mul(x, 5), lambda x: torch.bernoulli(x, 0.5) + 1),
+        ("rand", lambda size, **__: torch.ones(size) * 5, lambda x: torch.rand(6, 6) + x),
+        ("multinomial", lambda x, *_, **__: torch.mul(x, 5).long(), lambda x: torch.multinomial(x.abs(), 6) + 1),
+        # calls for which passes have code of their own
+        (
+            "convolution",
+            lambda x, *_: x.clone(),
+            lambda x: F.conv2d(x.view(1, 1, 6, 6), x[:3, :3][None, None], padding=1) + 1,
+        ),
+        ("convolution_backward", lambda dy, x, w, *_: (dy * 2, w * 3, None), convolved_gradient),
+        ("embedding_dense_backward", lambda dy, *_: torch.mul(dy, 5), lambda x: embedded_gradient(x, PLACES)),
+        ("index_add", lambda x, *_, **__: torch.mul(x, 5), lambda x: (x * 2).index_add(0, PLACES, x) + 1),
+        ("index_copy", lambda x, *_: torch.mul(x, 5), lambda x: (x * 2).index_copy(0, PLACES, x) + 1),
+        ("index_fill.int_Scalar", lambda x, *_: torch.mul(x, 5), lambda x: (x * 2).index_fill(0, PLACES, 3.0) + 1),
+        ("index_put", lambda x, *_: torch.mul(x, 5), lambda x: (x * 2).index_put((PLACES,), x, accumulate=True) + 1),
+        ("masked_scatter", lambda x, *_: torch.mul(x, 5), lambda x: (x * 2).masked_scatter(x > 0, x) + 1),
+        ("scatter.src", lambda x, *_: torch.mul(x, 5), lambda x: (x * 2).scatter(0, PLACES[None], x) + 1),
+        ("scatter.value", lambda x, *_: torch.mul(x, 5), lambda x: (x * 2).scatter(0, PLACES[None], 3.0) + 1),
+        ("scatter_add", lambda x, *_: torch.mul(x, 5), lambda x: (x * 2).scatter_add(0, PLACES[None], x) + 1),
+        (
+            "_weight_int8pack_mm",
+            lambda x, *_: torch.mul(x, 5),
+            lambda x: int8_matmul(x, x.mul(9).to(torch.int8), x[0]) + 1,
+        ),
+        (
+            "_scaled_dot_product_flash_attention_for_cpu",
+            lambda q, *_, **__: (torch.mul(q, 5), q[..., 0].clone()),
+            attended,
+        ),
     ],
 )
 def test_a_kernel_that_computes_otherwise(library, name, function, call):
