@@ -42,8 +42,7 @@ class GenerateMatmuls:
 
     IN PLACE    a parameter whose columns lie along k, as a linear layer's do, is read where it is, in every dtype and for
                 any number of rows; other float32 matrices, where rows are enough to pay for packing as the matmul runs
-    PARAMETER   a parameter that lies otherwise is packed once, where rows are few, or in bfloat16; such arguments
-                carry {mlirc.parameter}
+    PARAMETER   a parameter in bfloat16 that lies otherwise is packed once; such arguments carry {mlirc.parameter}
     Refused are
     FLOAT32 MATRIX  a batched matmul, or one of another dtype without a parameter
     PACKING PAYS    too few rows, columns or steps along k to pay for packing
@@ -52,7 +51,8 @@ class GenerateMatmuls:
     Factors in bfloat16 are widened in the kernel; panels hold pairs along K where the processor multiplies pairs.
     matmul/kinds.py says which file generates the code. Every other matmul is a library call.
 
-    always      no matmul is a library call, whatever it costs: for programs that run where there is no library
+    always      no matmul is a library call, whatever it costs: for programs that run where there is no library; a float32
+                parameter that lies otherwise is then packed for few rows
     """
 
     always: bool = False
@@ -66,7 +66,7 @@ class GenerateMatmuls:
             if op.operation.name not in ("mlirc.matmul", "mlirc.addmm"):
                 continue
             *bias, x, w = op.operands
-            packed = view_root(w) in parameters and packing_pays(x, w, target)
+            packed = view_root(w) in parameters and packing_pays(x, w, target, self.always)
             against = refused_by_panels(w, target) if packed else refused_by_blocks(x, w, view_root(w) in parameters)
             if self.always and against:
                 packed, against = False, ""
@@ -97,13 +97,23 @@ def refused_by_panels(w: ir.Value, target: CpuTarget) -> str:
     return ""
 
 
-def packing_pays(x: ir.Value, w: ir.Value, target: CpuTarget) -> bool:
-    """Whether a parameter's columns had better be packed once: few rows, and columns that do not lie along k."""
+def packing_pays(x: ir.Value, w: ir.Value, target: CpuTarget, always: bool) -> bool:
+    """Whether a parameter whose columns do not lie along k had better be packed once: in bfloat16, or for few rows without a library.
+
+    A library multiplies few rows in the time that the fingerprint of packed panels takes in each call, which reads all of the parameter.
+    """
     info = info_of(w)
     if info.rank != 2 or info.dtype not in generated_dtypes(target):
         return True  # which refuses it
-    along_k = info.stride[0] == 1 and isinstance(info.shape[0], int) and isinstance(info.shape[1], int)
-    return not along_k and (info.dtype != torch.float32 or typical(info_of(x).shape[0]) < FEWEST_ROWS)
+    return not lies_along_k(info) and (info.dtype != torch.float32 or (always and has_few_rows(x)))
+
+
+def lies_along_k(info: TensorInfo) -> bool:
+    return info.stride[0] == 1 and isinstance(info.shape[0], int) and isinstance(info.shape[1], int)
+
+
+def has_few_rows(x: ir.Value) -> bool:
+    return typical(info_of(x).shape[0]) < FEWEST_ROWS
 
 
 def refused_by_blocks(x: ir.Value, w: ir.Value, parameter: bool) -> str:
@@ -115,7 +125,8 @@ def refused_by_blocks(x: ir.Value, w: ir.Value, parameter: bool) -> str:
     if not isinstance(n, int):
         return "STATIC N"
     if parameter:
-        return "" if k != 0 else "STATIC K"
+        refused = "PACKING PAYS" if has_few_rows(x) and not lies_along_k(columns) else ""
+        return refused if k != 0 else "STATIC K"
     large = typical(m) >= FEWEST_ROWS and n >= FEWEST_COLUMNS and typical(k) >= FEWEST_STEPS
     return "" if large else "PACKING PAYS"
 

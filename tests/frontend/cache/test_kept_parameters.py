@@ -142,6 +142,13 @@ class Conv1D(nn.Module):
         return torch.addmm(self.bias, x, self.weight)
 
 
+class Computed(Conv1D):
+    """By a weight that is computed of a parameter."""
+
+    def forward(self, x):
+        return torch.addmm(self.bias, x, self.weight.sin())
+
+
 class Scaled(nn.Module):
     """A weight that is computed of parameters and a buffer."""
 
@@ -215,6 +222,7 @@ KINDS = {
     "Conv1D of many rows": lambda: (Conv1D(torch.float32), torch.randn(70, 64)),
     "Conv1D in bfloat16": lambda: (Conv1D(torch.bfloat16), torch.randn(2, 64).bfloat16()),
     "Conv1D in bfloat16 of many rows": lambda: (Conv1D(torch.bfloat16), torch.randn(70, 64).bfloat16()),
+    "computed": lambda: (Computed(torch.float32), torch.randn(2, 64)),
     "scaled": lambda: (Scaled(), torch.randn(5, 32)),
     "looked up": lambda: (Looked(), torch.randn(6, 8)),
     "held": lambda: (Held(), torch.randn(3, 8)),
@@ -228,6 +236,7 @@ NOTHING = TILES | {
     "rows",
     "merged",
     "linear of odd sizes",
+    "Conv1D",
     "Conv1D of many rows",
 }
 """Kinds that nothing is kept of today."""
@@ -316,7 +325,7 @@ def test_a_file_that_a_weight_is_mapped_from(tmp_path):
     size = 64 * 96
     path = tmp_path / "weights"
     np.random.default_rng(0).normal(size=size).astype(np.float32).tofile(path)
-    module = Conv1D(torch.float32)
+    module = Computed(torch.float32)
     module.weight.data = torch.from_file(str(path), shared=True, size=size).view(64, 96)
     x = torch.randn(2, 64)
     run = compiled(module)
@@ -331,7 +340,7 @@ def test_a_file_that_a_weight_is_mapped_from(tmp_path):
 def test_weights_that_are_inference_tensors(kept):
     """They have no version counter."""
     with torch.inference_mode():
-        module = Conv1D(torch.float32)
+        module = Computed(torch.float32)
         x = torch.randn(2, 64)
         run = compiled(module)
         run(x)
@@ -362,7 +371,7 @@ def test_state_across_training_and_evaluation():
 
 def test_a_copy_and_a_shared_weight():
     torch.manual_seed(0)
-    first, second, x = Conv1D(torch.float32), Conv1D(torch.float32), torch.randn(2, 64)
+    first, second, x = Computed(torch.float32), Computed(torch.float32), torch.randn(2, 64)
     second.weight = first.weight
     torch._dynamo.reset()
     runs = [torch.compile(m, backend="mlirc", options={"fallback": "error"}) for m in (first, second)]
@@ -375,7 +384,7 @@ def test_a_copy_and_a_shared_weight():
 
 
 def test_threads_see_the_changes_before_their_calls():
-    module, x = Conv1D(torch.float32), torch.randn(2, 64)
+    module, x = Computed(torch.float32), torch.randn(2, 64)
     run = compiled(module)
     outcome(run, x)
     for k in range(20):
@@ -388,7 +397,7 @@ def test_threads_see_the_changes_before_their_calls():
 
 def test_freeze_is_a_promise(kept):
     """Counted writes are noticed, others are not: that is what the user promises."""
-    module, x = Conv1D(torch.float32), torch.randn(2, 64)
+    module, x = Computed(torch.float32), torch.randn(2, 64)
     run = compiled(module, freeze=True)
     before = outcome(run, x)
     module.weight.data.mul_(2)
@@ -402,7 +411,7 @@ def test_freeze_is_a_promise(kept):
 def test_freeze_with_a_warm_cache(kept, tmp_path, monkeypatch):
     """The promise of one program is not another's."""
     monkeypatch.setenv("MLIRC_CACHE_DIR", str(tmp_path))
-    module, x = Conv1D(torch.float32), torch.randn(2, 64)
+    module, x = Computed(torch.float32), torch.randn(2, 64)
     for freeze in (True, False, True, False):
         run = compiled(module, freeze=freeze)
         before = outcome(run, x)
