@@ -12,6 +12,7 @@ from mlirc.frontend.fallback import fallback
 from mlirc.frontend.options import Options, read_options
 from mlirc.frontend.report.progress import compiling
 from mlirc.frontend.torch_compat.dynamo.aot_compile import is_saving
+from mlirc.frontend.torch_compat.scripted_models import on_skipped
 
 try:
     from mlirc.frontend.driver.driver import compile_captured
@@ -57,3 +58,14 @@ def mlirc(
             raise  # eager cannot be saved
         run = fallback.whole(gm, example_inputs, chosen, error)
     return run if dump is None else dump.at_first_call(run)
+
+
+def skipped(given: dict[str, Any]) -> None:
+    """Says that a module which torch.jit traced runs in eager. Raises UnsupportedGraph with the option fallback="error"."""
+    why = "Dynamo does not look into what torch.jit traced: compile the module that it was traced from, or call mlirc.compile"
+    if read_options(given.get("options"), given.get("mode")).fallback == "error":
+        raise UnsupportedGraph(why)
+    fallback.warn(f"mlirc: the module runs in eager: {why}")
+
+
+on_skipped(mlirc, skipped)

@@ -22,8 +22,7 @@ from mlirc.frontend.torch_compat.dynamo.trees import tree_leaves
 from mlirc.lowering.module.counted import counted
 
 WARMING, PROFILED = 3, 20  # calls
-SCRIPTS = (torch.jit.ScriptModule, torch.jit.ScriptFunction)
-SCRIPTED = "Dynamo does not look into what torch.jit made; compile the module that it was made of"
+SCRIPTED = "Dynamo does not look into what torch.jit traced; compile the module that it was traced from"
 
 
 @dataclass
@@ -260,7 +259,7 @@ class _Observer:
         return {
             "graphs": graphs,
             "graph_breaks": [graph_break(reason) for reason in self.breaks],
-            "skipped": skipped(self.unimplemented - self.known) + [SCRIPTED] * isinstance(fn, SCRIPTS),
+            "skipped": skipped(self.unimplemented - self.known) + [SCRIPTED] * isinstance(fn, torch.jit.ScriptModule),
             "seconds": seconds | {"first_call": first_call},
         }
 

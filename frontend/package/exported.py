@@ -74,33 +74,54 @@ def exported_program(
             raise TypeError("a model of torch.jit takes no dynamic_shapes")
         if (convert := jit_export()) is None:
             raise UnsupportedGraph("this PyTorch has no converter of torch.jit's models")
-        return convert(model, tuple(args), dict(kwargs))
+        try:
+            return convert(model, tuple(args), dict(kwargs))
+        except Exception as error:
+            raise UnsupportedGraph(f"PyTorch does not export this model of torch.jit: {error}") from error
     if not isinstance(model, torch.nn.Module):
         if not callable(model):
             raise TypeError(
                 f"mlirc.compile takes a module, a function or an ExportedProgram, not a {type(model).__name__}"
             )
-        model = _Called(model)
+        model = _Called(model, len(args))
         if isinstance(dynamic_shapes, (tuple, list)) and not kwargs:
             dynamic_shapes = tuple(dynamic_shapes)
+    args, kwargs = distinct((tuple(args), dict(kwargs)), [*model.parameters(), *model.buffers()])
     with torch.set_grad_enabled(training):
-        return torch.export.export(model, tuple(args), dict(kwargs), dynamic_shapes=dynamic_shapes)
+        return torch.export.export(model, args, kwargs, dynamic_shapes=dynamic_shapes)
+
+
+def distinct(given: Any, known: Sequence[torch.Tensor]) -> Any:
+    """The same arguments, each tensor an object of its own: torch.export takes two arguments that are one object for one value."""
+    leaves, tree = argument_trees().tree_flatten(given)
+    seen = {id(x) for x in known}
+    for k, x in enumerate(leaves):
+        if isinstance(x, torch.Tensor):
+            if id(x) in seen:
+                leaves[k] = x.detach().requires_grad_(x.requires_grad)
+            seen.add(id(leaves[k]))
+    return argument_trees().tree_unflatten(leaves, tree)
 
 
 class _Called(torch.nn.Module):
     """A function as a module with its signature, by which torch.export names arguments."""
 
-    def __init__(self, function: Any):
+    def __init__(self, function: Any, positional: int):
         super().__init__()
         self.function = [function]  # a module in it would become a part of this one
-        self.forward = _forward(function)
+        self.forward = _forward(function, positional)
 
 
-def _forward(function: Any) -> Any:
+def _forward(function: Any, positional: int) -> Any:
     def forward(*args: Any, **kwargs: Any) -> Any:
         return function(*args, **kwargs)
 
-    forward.__signature__ = inspect.signature(function)  # type: ignore[attr-defined]
+    try:
+        told = inspect.signature(function)
+    except ValueError:  # a function of C, which tells nobody
+        kind = inspect.Parameter.POSITIONAL_ONLY
+        told = inspect.Signature([inspect.Parameter(f"args_{k}", kind) for k in range(positional)])
+    forward.__signature__ = told  # type: ignore[attr-defined]
     return forward
 
 

@@ -91,6 +91,11 @@ class CompiledModel:
 
         export_c(self._exported, dict(self.weights), folder, name, targets)
 
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        raise TypeError(
+            "a compiled model is neither pickled nor copied: .save(path) keeps it, mlirc.load(path) gives another one"
+        )
+
     def __repr__(self) -> str:
         count = sum(x.numel() for x in self.weights.values())
         names = ", ".join(argument.name for argument in self.signature.arguments)

@@ -1,6 +1,7 @@
 """torch.compile(fn, backend="mlirc") against eager: what a user of it relies on."""
 
 import threading
+import warnings
 
 import pytest
 import torch
@@ -9,6 +10,7 @@ from torch import nn
 from torch._dynamo.testing import CompileCounterWithBackend
 
 from mlirc.frontend import statistics
+from mlirc.frontend.errors import UnsupportedGraph
 
 STRICT = {"fallback": "error"}
 
@@ -331,3 +333,22 @@ def test_unsupported_device():
     torch._dynamo.reset()
     with pytest.raises(Exception, match=r"meta.*mlirc compiles for: cpu"):
         torch.compile(lambda x: x + 1, backend="mlirc", options={"fallback": "error"})(x)
+
+
+def test_what_torch_jit_traced_is_not_left_to_eager_in_silence():
+    x = torch.randn(3, 4)
+    traced, scripted = torch.jit.trace(nn.Linear(4, 4), x), torch.jit.script(sine)
+    with pytest.warns(UserWarning, match="traced"):
+        compiled = torch.compile(traced, backend="mlirc")
+    torch.testing.assert_close(compiled(x), traced(x))
+    with pytest.raises(UnsupportedGraph, match="traced"):
+        torch.compile(traced, backend="mlirc", options={"fallback": "error"})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        torch.compile(traced, backend="eager")
+        torch.compile(traced, backend="mlirc", disable=True)
+    torch.testing.assert_close(torch.compile(scripted, backend="mlirc", fullgraph=True)(x), scripted(x))
+
+
+def sine(x: torch.Tensor) -> torch.Tensor:
+    return x.sin() + 1

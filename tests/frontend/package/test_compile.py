@@ -1,5 +1,7 @@
 """`mlirc.compile`: models as eager runs them, and arguments that are not those that a model was compiled for."""
 
+import copy
+import pickle
 import threading
 from collections import namedtuple
 
@@ -9,7 +11,7 @@ from torch import nn
 from torch.export import Dim
 
 import mlirc
-from mlirc.frontend.errors import OptionError
+from mlirc.frontend.errors import OptionError, UnsupportedGraph
 from mlirc.frontend.package.packaged_graph import PackageError
 from mlirc.frontend.package.signature import ArgumentError
 
@@ -210,11 +212,38 @@ def test_functions_programs_and_what_torch_jit_made():
     exported = torch.export.export(model, (x,))
     for given in (model, model.forward, exported, torch.jit.trace(model, x), torch.jit.script(model)):
         equal(mlirc.compile(given, () if given is exported else (x,))(x), model(x).detach())
+    rows = {0: Dim.DYNAMIC}
+    equal(mlirc.compile(torch.add, (x, x), dynamic_shapes=(rows, rows))(x[:2], x[1:]), x[:2] + x[1:])
+    with pytest.raises(UnsupportedGraph, match="does not export"):
+        mlirc.compile(torch.jit.script(loop), (x, 3))
     for wrong in (3, None):
         with pytest.raises(TypeError, match="takes a module"):
             mlirc.compile(wrong, (x,))
     with pytest.raises(OptionError):
         mlirc.compile(model, (x,), options={"freez": True})
+
+
+def test_example_arguments_that_are_one_tensor_are_two_arguments():
+    x, model = torch.randn(3, 8), nn.Linear(8, 3, bias=False)
+    given = [torch.randn(3, 8) for _ in range(3)]
+    compiled = mlirc.compile(lambda a, b, *, c: (a["left"] - b, b * c), ({"left": x}, x), {"c": x})
+    a, b, c = given
+    equal(compiled({"left": a}, b, c=c), (a - b, b * c))
+    compiled = mlirc.compile(model, (model.weight,))
+    equal(compiled(a), model(a).detach())
+
+
+def loop(x: torch.Tensor, n: int) -> torch.Tensor:
+    for _ in range(n):
+        x = x.sin()
+    return x
+
+
+def test_a_compiled_model_is_neither_pickled_nor_copied():
+    compiled = mlirc.compile(torch.sin, (torch.ones(3),))
+    for other in (copy.deepcopy, copy.copy, pickle.dumps):
+        with pytest.raises(TypeError, match="save"):
+            other(compiled)
 
 
 def test_named_tuples_and_no_tensors():
