@@ -26,6 +26,7 @@ from mlirc.frontend.package.signature import (
     symbols_told,
     symbols_used,
 )
+from mlirc.frontend.package.small_sizes import SMALL, check_small_sizes
 from mlirc.frontend.strides.traced import with_eager_strides
 from mlirc.frontend.torch_compat.composite_operators import composite_operators
 from mlirc.frontend.torch_compat.dynamo.trees import argument_trees
@@ -68,7 +69,7 @@ def exported_program(
     Raises TypeError for anything else, and what torch.export raises.
     """
     if isinstance(model, ExportedProgram):
-        return model
+        return _of_any_size(model)
     if isinstance(model, (torch.jit.ScriptModule, torch.jit.ScriptFunction)):
         if dynamic_shapes is not None:
             raise TypeError("a model of torch.jit takes no dynamic_shapes")
@@ -87,8 +88,24 @@ def exported_program(
         if isinstance(dynamic_shapes, (tuple, list)) and not kwargs:
             dynamic_shapes = tuple(dynamic_shapes)
     args, kwargs = distinct((tuple(args), dict(kwargs)), [*model.parameters(), *model.buffers()])
-    with torch.set_grad_enabled(training):
-        return torch.export.export(model, args, kwargs, dynamic_shapes=dynamic_shapes)
+
+    def export(args: tuple, kwargs: dict[str, Any], dynamic_shapes: Any = None) -> ExportedProgram:
+        with torch.set_grad_enabled(training):
+            return torch.export.export(model, args, kwargs, dynamic_shapes=dynamic_shapes)
+
+    program = export(args, kwargs, dynamic_shapes)
+    check_small_sizes(program, args, kwargs, export)
+    return program
+
+
+def _of_any_size(program: ExportedProgram) -> ExportedProgram:
+    """A program whose limits of sizes hold; the program itself where they are of no small size."""
+    if program.example_inputs is None or all(limits.lower >= SMALL for limits in program.range_constraints.values()):
+        return program
+    module, (args, kwargs) = program.module(check_guards=False), program.example_inputs
+    program = program.run_decompositions({})  # another one: this is the user's
+    check_small_sizes(program, args, kwargs, lambda a, k: torch.export.export(module, a, k).run_decompositions({}))
+    return program
 
 
 def distinct(given: Any, known: Sequence[torch.Tensor]) -> Any:

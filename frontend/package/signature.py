@@ -206,7 +206,12 @@ class Signature:
                             if high is None
                             else f"{low} to {high}"
                         )
-                        raise ArgumentError(f"'{name}' has {size} = {n}; the model was compiled for {symbol} {limits}")
+                        less = ""
+                        if low == 2 and value in (0, 1):
+                            less = ": torch.export.Dim('a name') instead of Dim.DYNAMIC takes less, where the graph is the same"
+                        raise ArgumentError(
+                            f"'{name}' has {size} = {n}; the model was compiled for {symbol} {limits}{less}"
+                        )
                     values[symbol] = value
 
     def _check_sizes(self, argument: TensorArgument, found: Sequence[int], values: Mapping[str, int]) -> None:

@@ -54,3 +54,43 @@ def test_all_small_sizes(name):
             torch.testing.assert_close(ours, theirs, rtol=2e-5, atol=2e-5)
             assert ours.stride() == theirs.stride()
     assert ran >= 6
+
+
+def attend(x):
+    return torch.softmax(x @ x.t(), -1) @ x
+
+
+def branches(x):
+    return x * 2 if x.shape[0] == 1 else x
+
+
+def split(x):
+    return (x[0] if x.shape[0] else x), x.sin()
+
+
+@pytest.mark.parametrize(
+    ("fn", "least"),
+    [(attend, 0), (lambda x: x.t().contiguous() + 1, 0), (branches, 2), (lambda x: x.squeeze(0) * 2, 2), (split, 1)],
+)
+def test_a_dim_s_small_sizes_are_right_or_refused(fn, least):
+    x, changing = torch.randn(5, 4), ({0: Dim("n", max=9)},)
+    program = torch.export.export(Called(fn), (x,), dynamic_shapes=changing)
+    for given, compiled in ((x, mlirc.compile(fn, (x,), dynamic_shapes=changing)), (None, mlirc.compile(program))):
+        for n in (0, 1, 2, 9):
+            x = torch.randn(n, 4)
+            if n < least and (given is not None or fn is not branches):
+                with pytest.raises(ArgumentError, match="compiled for"):
+                    compiled(x)
+            else:
+                wanted = fn(x) if given is not None else program.module()(x)
+                torch.testing.assert_close(compiled(x), wanted, check_stride=False, rtol=1e-5, atol=1e-5)
+    assert min(limits.lower for limits in program.range_constraints.values()) == 0
+
+
+class Called(nn.Module):
+    def __init__(self, fn):
+        super().__init__()
+        self.fn = fn
+
+    def forward(self, x):
+        return self.fn(x)
