@@ -87,14 +87,14 @@ def exported_program(
         model = _Called(model, len(args))
         if isinstance(dynamic_shapes, (tuple, list)) and not kwargs:
             dynamic_shapes = tuple(dynamic_shapes)
-    args, kwargs = distinct((tuple(args), dict(kwargs)), [*model.parameters(), *model.buffers()])
+    args, named = distinct((tuple(args), dict(kwargs)), [*model.parameters(), *model.buffers()])
 
     def export(args: tuple, kwargs: dict[str, Any], dynamic_shapes: Any = None) -> ExportedProgram:
         with torch.set_grad_enabled(training):
             return torch.export.export(model, args, kwargs, dynamic_shapes=dynamic_shapes)
 
-    program = export(args, kwargs, dynamic_shapes)
-    check_small_sizes(program, args, kwargs, export)
+    program = export(args, named, dynamic_shapes)
+    check_small_sizes(program, args, named, export)
     return program
 
 

@@ -130,7 +130,7 @@ class Weights(dict[str, torch.Tensor]):
         for name, x in dict(*given, **named).items():
             self[name] = x
 
-    def __delitem__(self, name: str) -> None:
+    def __delitem__(self, *_: Any) -> None:
         raise TypeError("a model's weights cannot be taken away")
 
     pop = popitem = clear = setdefault = __delitem__  # type: ignore[assignment]

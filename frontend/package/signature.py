@@ -47,14 +47,15 @@ class TensorArgument:
         """Raises ArgumentError for another type, dtype, rank, device or layout."""
         if not isinstance(x, torch.Tensor) or type(x) not in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer):
             raise ArgumentError(f"'{self.name}' is a {type(x).__name__}; the model was compiled for a tensor")
+        if x.layout is not torch.strided or x.is_nested:
+            layout = "nested" if x.is_nested else x.layout
+            raise ArgumentError(f"'{self.name}' is {layout}; the model was compiled for a dense tensor")
         if x.dtype != self.dtype or x.dim() != len(self.shape) or str(x.device) != self.device:
             shape = ", ".join(map(str, self.shape))
             raise ArgumentError(
                 f"'{self.name}' is {x.dtype} of {x.dim()} dimensions on {x.device}; the model was compiled for "
                 f"{self.dtype} of [{shape}] on {self.device}"
             )
-        if x.layout is not torch.strided:
-            raise ArgumentError(f"'{self.name}' is {x.layout}; the model was compiled for a dense tensor")
 
     def with_strides(self, x: torch.Tensor, values: Mapping[str, int]) -> torch.Tensor:
         """`x` with the strides that the model was compiled for; a copy where it has others. Raises ArgumentError where that

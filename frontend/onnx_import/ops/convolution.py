@@ -99,3 +99,39 @@ def conv_transpose(node: OnnxNode, x: torch.Tensor, w: torch.Tensor, b: Any = No
         y = TRANSPOSED[rank](x, w, None, strides, 0, 0, group, dilations)
         return F.pad(y, grown) + b.reshape(-1, *[1] * rank)
     return F.pad(y, grown)
+
+
+@op("DeformConv")
+def deformed(
+    node: OnnxNode,
+    x: torch.Tensor,
+    w: torch.Tensor,
+    offset: torch.Tensor,
+    bias: torch.Tensor | None = None,
+    mask: torch.Tensor | None = None,
+) -> torch.Tensor:
+    """A convolution whose taps read the image beside their places, by offsets (y, x), each times a mask."""
+    if x.dim() != 4:
+        raise OnnxValueError("a deformed convolution of anything but images")
+    parts, groups = node.get("offset_group", 1), node.get("group", 1)
+    strides, dilations = node.get("strides", [1, 1]), node.get("dilations", [1, 1])
+    pads, (n, channels, *lengths) = node.get("pads", [0] * 4), x.shape
+    taps, out = w.shape[2:], offset.shape[2:]
+    count = taps[0] * taps[1]
+    moved = offset.reshape(n * parts, *taps, 2, *out)
+    places = []
+    for axis in range(2):
+        tap = torch.arange(taps[axis]) * dilations[axis] - pads[axis]
+        at = torch.arange(out[axis]) * strides[axis]
+        fixed = tap.reshape([-1 if a == axis else 1 for a in range(4)]) + at.reshape(
+            [-1 if a == axis + 2 else 1 for a in range(4)]
+        )
+        places.append((2 * (moved[:, :, :, axis] + fixed) + 1) / lengths[axis] - 1)
+    grid = torch.stack((places[1], places[0]), -1).reshape(n * parts, count * out[0], out[1], 2)
+    read = F.grid_sample(x.reshape(n * parts, channels // parts, *lengths), grid, "bilinear", "zeros", False)
+    read = read.reshape(n, parts, channels // parts, count, *out)
+    if mask is not None:
+        read = read * mask.reshape(n, parts, 1, count, *out)
+    columns = read.reshape(n, groups, channels // groups * count, out[0] * out[1])
+    y = (w.reshape(groups, w.shape[0] // groups, -1) @ columns).reshape(n, w.shape[0], *out)
+    return y if bias is None else y + bias[:, None, None]

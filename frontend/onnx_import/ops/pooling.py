@@ -166,3 +166,39 @@ def max_unpool(node: OnnxNode, data: Any, places: Any, shape: Any = None) -> tor
         count = count * n
     flat = torch.zeros(count, dtype=x.dtype).scatter(0, at.reshape(-1), x.reshape(-1)).reshape(inferred)
     return F.pad(flat, [n for a, b in reversed(list(zip(whole, inferred, strict=True))) for n in (0, a - b)])
+
+
+@op("RoiAlign")
+def roi_align(node: OnnxNode, x: torch.Tensor, rois: torch.Tensor, images: torch.Tensor) -> torch.Tensor:
+    """Parts of images, (x1, y1, x2, y2) each, at a number of points a bin. The mode "max" is ONNX's: the largest weighted neighbour."""
+    points = node.get("sampling_ratio", 0)
+    if points <= 0:
+        raise OnnxValueError("sampling_ratio is 0: how many points there are depends on data")
+    counts = node.get("output_height", 1), node.get("output_width", 1)
+    half_pixel = node.opset >= 16 and node.get("coordinate_transformation_mode", "half_pixel") == "half_pixel"
+    corners = rois * node.get("spatial_scale", 1.0) - (0.5 if half_pixel else 0.0)
+    along = []
+    for axis, count in enumerate(counts):
+        start, end = corners[:, 1 - axis], corners[:, 3 - axis]
+        length = end - start if half_pixel else (end - start).clamp(min=1)
+        at = (torch.arange(count * points, dtype=x.dtype) + 0.5) / (count * points)
+        along.append(_neighbours(start[:, None] + at * length[:, None], x.shape[2 + axis]))
+    image = images.to(torch.int64)[:, None, None]
+    weighted = [
+        x[image, :, row[:, :, None], column[:, None, :]] * (of_row[:, :, None] * of_column[:, None, :])[..., None]
+        for row, of_row in along[0]
+        for column, of_column in along[1]
+    ]
+    largest = node.get("mode", "avg") == "max"
+    samples = torch.stack(weighted).amax(0) if largest else sum(weighted[1:], weighted[0])
+    bins = samples.reshape(rois.shape[0], counts[0], points, counts[1], points, x.shape[1])
+    return (bins.amax((2, 4)) if largest else bins.mean((2, 4))).permute(0, 3, 1, 2)
+
+
+def _neighbours(at: torch.Tensor, length: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """The two elements around each point, with their weights. A point more than 1 outside has no weight."""
+    inside = (at >= -1) & (at <= length)
+    at = at.clamp(0, length - 1)
+    low = at.floor().clamp(max=length - 1)
+    near = (low, inside * (1 - (at - low))), ((low + 1).clamp(max=length - 1), inside * (at - low))
+    return [(index.to(torch.int64), weight) for index, weight in near]

@@ -132,3 +132,8 @@ def grid_sample(node: OnnxNode, x: torch.Tensor, grid: torch.Tensor) -> torch.Te
     if x.dim() == 5 and mode == "bicubic":
         raise OnnxValueError("cubic samples of volumes")
     return F.grid_sample(x, grid, mode, node.get("padding_mode", "zeros"), bool(node.get("align_corners", 0)))
+
+
+@op("AffineGrid", raw=True)
+def affine_grid(node: OnnxNode, theta: Value, size: Value) -> torch.Tensor:
+    return F.affine_grid(tensor(theta), numbers(size, "size"), bool(node.get("align_corners", 0)))

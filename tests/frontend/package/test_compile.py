@@ -106,6 +106,7 @@ def network():
         (torch.randn(4, 8, dtype=torch.float64), "float64"),
         (torch.randn(8), "1 dimensions"),
         (torch.randn(4, 8).to_sparse(), "sparse"),
+        (torch.nested.nested_tensor([torch.randn(4, 8)]), "nested"),
         (torch.randn(4, 8, device="meta"), "meta"),
         ([1.0], "compiled for"),
         (3, "int"),
