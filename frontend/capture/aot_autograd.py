@@ -16,6 +16,7 @@ from mlirc.frontend.budget import pace
 from mlirc.frontend.cache.trace_cache import CachedTrace
 from mlirc.frontend.capture.attention_masks import SDPA, drop_known_masks
 from mlirc.frontend.capture.flex_attention import expand_flex_attention
+from mlirc.frontend.capture.quantized_operators import quantized_operators
 from mlirc.frontend.capture.shared_heads import share_heads
 from mlirc.frontend.capture.traced import traced
 from mlirc.frontend.errors import UnsupportedGraph
@@ -154,6 +155,7 @@ def how_to_trace() -> dict[str, Any]:
         "partition_fn": partition,
         "decompositions": (decompositions() if torch.is_grad_enabled() else {})
         | (list_operators() or {})
+        | quantized_operators()
         | {aten.zero.default: zero},
         "keep_inference_input_mutations": True,
     }

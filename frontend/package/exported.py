@@ -12,6 +12,7 @@ from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind
 from torch.fx import GraphModule, Node
 
 from mlirc.codegen.abi.lazy_tensors import in_memory, is_lazy
+from mlirc.frontend.capture.quantized_operators import quantized_operators
 from mlirc.frontend.errors import UnsupportedGraph
 from mlirc.frontend.fallback.input_starts import is_strided
 from mlirc.frontend.importer.sizes import environment_of, expression, is_of_data, named, size
@@ -146,7 +147,8 @@ def functional(program: ExportedProgram) -> Functional:
     """The program's graph with its operators decomposed as for torch.compile, and its writes at its end."""
     fakes = [node.meta.get("val") for node in program.graph.find_nodes(op="placeholder")]
     with with_eager_strides([x for x in fakes if isinstance(x, torch.Tensor)]), torch.no_grad():
-        program = program.run_decompositions({**(composite_operators() or {}), **(list_operators() or {})})
+        parts = {**(composite_operators() or {}), **(list_operators() or {}), **quantized_operators()}
+        program = program.run_decompositions(parts)
     gm = program.graph_module
     placeholders = gm.graph.find_nodes(op="placeholder")
     return described(program, gm, _write_at_the_end(gm, program.graph_signature, placeholders))

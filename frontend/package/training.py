@@ -12,6 +12,7 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
 from torch.fx import GraphModule, Interpreter
 
+from mlirc.frontend.capture.quantized_operators import quantized_operators
 from mlirc.frontend.errors import UnsupportedGraph
 from mlirc.frontend.package.exported import WRITTEN, Functional, described
 from mlirc.frontend.package.model import CompiledModel
@@ -123,7 +124,7 @@ def loss_of(results: list[Any]) -> torch.Tensor:
 
 def functionalized(step: TrainingStep, fakes: list[Any], mode: Any) -> GraphModule:
     """The graph of a step, in which nothing is written but placeholders, at the end."""
-    parts = {**(composite_operators() or {}), **(list_operators() or {}), **decompositions()}
+    parts = {**(composite_operators() or {}), **(list_operators() or {}), **quantized_operators(), **decompositions()}
     with mode, with_eager_strides([x for x in fakes if isinstance(x, torch.Tensor)]), torch.no_grad():
         traced = make_fx(step, decomposition_table=decompositions(), _allow_non_fake_inputs=True)(*fakes)
         again = torch.func.functionalize(lambda *given: Interpreter(traced).run(*given))

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 import torch
 
+import mlirc
 from mlirc.frontend import statistics
 from mlirc.frontend.torch_compat.list_operators import functional, list_operators
 
@@ -80,3 +81,43 @@ def test_steps_of_optimizers(make):
     statistics.reset()
     torch.testing.assert_close(steps(True), steps(False))
     assert statistics.graphs and all(len(g.kernels) <= 3 and not g.fallback for g in statistics.graphs)
+
+
+def quantized_cases(x, i, scales, zeros):
+    """Each operator of quantized_decomposed that is made of ATen's: numbers, tensors of one number, halves, both axes."""
+    q, low, high, limits = (
+        torch.ops.quantized_decomposed,
+        torch.tensor(-128),
+        torch.tensor(127),
+        (-128, 127, torch.int8),
+    )
+    for scale, zero in ((scales[:1], zeros[:1]), (scales[0].double(), zeros[0].int())):
+        yield q.quantize_per_tensor.tensor(x, scale, zero, *limits)
+        yield q.quantize_per_tensor.tensor2(x, scale, zero, low, high, torch.int8)
+        yield q.dequantize_per_tensor.tensor(i, scale, zero, *limits)
+        yield q.dequantize_per_tensor.tensor2(i, scale, zero, low, high, torch.int8, out_dtype=torch.bfloat16)
+    for given in (x, x.bfloat16(), x.half()):
+        yield q.quantize_per_tensor.default(given, 0.037, 3, *limits)
+        yield q.quantize_per_channel.default(given, scales, zeros, 1, *limits)
+    yield q.quantize_per_channel.default(x, scales[:6], zeros[:6], 0, 0, 255, torch.uint8)
+    yield q.dequantize_per_tensor.default(i, 0.037, 3, *limits)
+    yield q.dequantize_per_channel.default(i, scales, None, 1, *limits)
+    for dtype in (None, torch.bfloat16):
+        yield q.dequantize_per_channel.default(i, scales[:6], zeros[:6].int(), 0, *limits, out_dtype=dtype)
+
+
+def test_quantized_operators_are_kernels_with_eager_s_results():
+    import torch.ao.quantization.fx._decomposed  # it defines them
+
+    integers = torch.randint(-128, 128, (6, 8), dtype=torch.int8)
+    given = torch.randn(6, 8) * 3, integers, torch.rand(8) + 0.1, torch.randint(-5, 5, (8,))
+
+    def all_of_them(*given):
+        return list(quantized_cases(*given))
+
+    torch._dynamo.reset()
+    found = torch.compile(all_of_them, backend="mlirc", fullgraph=True, options={"fallback": "error"})(*given)
+    torch.testing.assert_close(found, all_of_them(*given), rtol=0, atol=0, check_stride=True)
+    (graph,) = mlirc.explain(all_of_them)(*given).data["graphs"]
+    assert not graph["aten"]
+    torch.testing.assert_close(mlirc.compile(all_of_them, given)(*given), all_of_them(*given), rtol=0, atol=0)
