@@ -277,6 +277,9 @@ class Fuser:
         stored = cost.total_bytes(body.tensors) + cost.size_bytes(result) * len(users)
         bodies = {}
         for user in kernels:
+            if is_empty(user.body):
+                self.refuse((producer, user), "NO POINTS", "legal", "recompute")
+                continue
             try:
                 bodies[user] = inline(body, user.body, set(), self.limits)
             except Refused as refusal:

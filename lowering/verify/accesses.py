@@ -95,6 +95,8 @@ class _Accesses:
 
     def inside(self, op: Any, space: Space, index: Int, size: Int, what: str) -> None:
         small(op, index, space.sizes)
+        if any(self.sizes[d] == 0 for d in self.sizes if is_dim(d) and d not in self.inner):
+            return  # no code is made for a kernel without a point
         for goal in (index, size - 1 - index):
             self.need(op, space, goal, f"{what} at {index}, which leaves its size of {size}")
 

@@ -76,6 +76,22 @@ class Space:
         """Whether the facts are known to contradict each other, so that the space has no point."""
         return any(isinstance(f, int) and f < 0 for f in self.facts)
 
+    def empty(self) -> bool:
+        """Whether the space has no point, as far as is seen: a fact contradicts the others, or holds at none of the points. It takes a
+        proof for each fact, and is asked where a goal that fails is about to be told."""
+        for k, fact in enumerate(self.facts):
+            others = Space(self.sizes, (*self.facts[:k], *self.facts[k + 1 :]))
+            if isinstance(fact, int):
+                if fact < 0:
+                    return True
+            elif free_symbols(fact) & set(self.sizes):
+                if others.nonnegative(-1 - fact):
+                    return True
+                points = self.points(free_symbols(fact))
+                if points is not None and not points[1].any():
+                    return True
+        return False
+
     def _looked_at(self, goal: Int) -> bool:
         points = self.points(free_symbols(goal))
         if points is None:

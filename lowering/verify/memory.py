@@ -124,6 +124,8 @@ class MemoryVerifier:
                 self.obligation(op, obligation)
             return
         found = counterexample(space, goal)
+        if (found is not None or self.demand) and space.empty():
+            return
         if found is not None:
             at = ", ".join(f"{name} = {value}" for name, value in found.items())
             raise StageError(op, f"{wrong}{at and ' where ' + at}", advice)
