@@ -6,7 +6,7 @@ from typing import Any
 import torch
 
 from mlirc.codegen.abi.aliases import is_alias, shares_with
-from mlirc.codegen.abi.lazy_tensors import in_memory, is_lazy
+from mlirc.codegen.abi.lazy_tensors import in_memory, is_lazy, is_zero
 from mlirc.codegen.user_errors import of_the_user
 from mlirc.dialects.core import aten_arguments, symbols
 from mlirc.dialects.core.symbols import Expr, Int
@@ -87,7 +87,7 @@ class AtenCall:
         if not isinstance(x, torch.Tensor):
             raise RuntimeError(f"{self.op} gave a {type(x).__name__} where the graph has a tensor")
         if x.layout is torch.strided and is_lazy(x):
-            x = in_memory(x)
+            x = in_memory(x) if is_zero(x) else in_memory(x[once(x.shape, x.stride())]).expand(x.shape)
         shape = tuple([value(size, n, sizes) for size, n in zip(info.shape, x.shape, strict=False)])
         if x.dtype != info.dtype or x.shape != shape:
             have, promised = f"{x.dtype} {tuple(x.shape)}", f"{info.dtype} {info.shape}"
@@ -96,12 +96,26 @@ class AtenCall:
             return x
         strides = tuple([value(size, n, sizes) for size, n in zip(info.stride, x.stride(), strict=True)])
         if alias == -1 and shares(x):
-            return torch.empty_strided(shape, strides, dtype=x.dtype, device=x.device).copy_(x)
+            return laid_out(x, strides)
         if x.stride() == strides:
             return x
         if x.numel() == 0 or all(a == b or n == 1 for n, a, b in zip(shape, strides, x.stride(), strict=True)):
             return x.as_strided(shape, strides)
-        return torch.empty_strided(shape, strides, dtype=x.dtype, device=x.device).copy_(x)
+        return laid_out(x, strides)
+
+
+def once(shape: Sequence[int], *strides: Sequence[int]) -> tuple[slice, ...]:
+    """The part of a tensor that has each element of memory once: of dimensions with stride 0 in all of `strides` the first index."""
+    repeated = [n > 1 and not any(steps) for n, *steps in zip(shape, *strides, strict=True)]
+    return tuple([slice(0, 1) if x else slice(None) for x in repeated])
+
+
+def laid_out(x: torch.Tensor, strides: Sequence[int]) -> torch.Tensor:
+    """A copy with these strides, which are 0 only where those of `x` are."""
+    made = torch.empty_strided(x.shape, strides, dtype=x.dtype, device=x.device)
+    part = once(x.shape, strides, x.stride())
+    made[part].copy_(x[part])
+    return made
 
 
 def resolve(op: str, objects: Sequence[Any]) -> Any:

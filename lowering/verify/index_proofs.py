@@ -348,12 +348,22 @@ def floordiv_of(a: Int, b: Int) -> Int:
 
 
 def factors(a: Int) -> set[str]:
-    """The symbols of a product of symbols, none of which is negative, and a positive number; else none."""
+    """The symbols of a product of symbols, none of which is negative, and a positive number; else none. A quotient of such a product by
+    a number is 1 or more only where its symbols are."""
     if isinstance(a, int) or len(a.terms) != 1:
         return set()
     ((monomial, coefficient),) = a.terms.items()
-    names = {atom for atom in monomial if isinstance(atom, str) and known_nonnegative(symbol(atom))}
-    return names if coefficient > 0 and names == set(monomial) else set()
+    names: set[str] = set()
+    for atom in monomial:
+        if isinstance(atom, str):
+            found = {atom} if known_nonnegative(symbol(atom)) else set()
+        else:
+            kind, above, below = atom
+            found = factors(above) if kind == "floordiv" and isinstance(below, int) and below > 0 else set()
+        if not found:
+            return set()
+        names |= found
+    return names if coefficient > 0 else set()
 
 
 def exact(a: Int, b: Int) -> Int | None:

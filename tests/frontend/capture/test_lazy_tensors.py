@@ -20,6 +20,8 @@ LAZY = {
     "negated": lambda: torch._neg_view(values(torch.float32)),
     "negated, complex": lambda: torch._neg_view(values(torch.complex64)),
     "both": lambda: torch._neg_view(values(torch.complex64).conj()),
+    "conjugated, expanded": lambda: values(torch.complex64)[:, :1].expand(SHAPE).conj(),
+    "negated, expanded": lambda: torch._neg_view(values(torch.float32)[:1]).expand(SHAPE),
     "imaginary part": lambda: values(torch.complex64).conj().imag,
     "without memory": lambda: torch._efficientzerotensor(SHAPE),
     "without memory, half": lambda: torch._efficientzerotensor(SHAPE, dtype=torch.bfloat16),
@@ -162,6 +164,19 @@ def test_gradients_without_memory(body, dynamic):
         wrong |= {} if seen[0][:3] == seen[1][:3] else {name: (seen[0][:3], seen[1][:3])}
         torch.testing.assert_close(seen[1][3], seen[0][3])
     assert not wrong
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_conjugates_of_what_is_expanded(dynamic):
+    def function(x):
+        return x.conj(), x.expand(2, 3, 4).conj(), x.conj() * 2, x.conj().imag
+
+    compiled = torch.compile(function, backend="mlirc", dynamic=dynamic, options={"fallback": "error"})
+    for part in (slice(0, 1), slice(0, 3)):
+        x = values(torch.complex64)[part].expand(SHAPE)
+        for found, expected in zip(compiled(x), function(x), strict=True):
+            torch.testing.assert_close(found, expected)
+            assert found.stride() == expected.stride()
 
 
 def test_what_operators_give():

@@ -86,3 +86,17 @@ def test_what_is_shown_holds_at_each_point(case):
         for point in itertools.islice(itertools.product(*ranges), 400):
             left = substitute(goal, {**values, **dict(zip(space.sizes, point, strict=True))})
             assert left >= 0, (space.sizes, str(goal), values, point)
+
+
+def test_parts_of_a_view_whose_remainder_a_guard_fixes():
+    """Sizes of parts are quotients of a product of symbols: where there is an index, the symbols are at least 1."""
+    import torch
+
+    def program(x):
+        return torch.tensor_split((x * 2).view(-1), 3, 0)
+
+    compiled = torch.compile(program, backend="mlirc", dynamic=True, options={"fallback": "error"})
+    for shape in ((5, 2), (4, 4), (5, 5), (3, 3), (2, 4)):
+        x = torch.randn(shape)
+        for found, expected in zip(compiled(x), program(x), strict=True):
+            torch.testing.assert_close(found, expected, rtol=0, atol=0)
