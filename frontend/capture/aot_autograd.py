@@ -30,6 +30,7 @@ from mlirc.frontend.partition.saved_activation_layouts import save_channels_last
 from mlirc.frontend.partition.undefined_tangents import compile_backward, partition
 from mlirc.frontend.strides.traced import with_eager_strides
 from mlirc.frontend.torch_compat.aot_autograd.donated_buffers import keep_saved
+from mlirc.frontend.torch_compat.aot_autograd.returned_inputs import loses_results
 from mlirc.frontend.torch_compat.dynamo.input_sources import name_as_guarded
 from mlirc.frontend.torch_compat.dynamo.tracing_context import TracingContext
 from mlirc.frontend.torch_compat.fake_tensors import unset_fake_temporarily
@@ -59,6 +60,10 @@ def parameter_positions(kind: str) -> list[int]:
     return static_inputs(tracing.fw_metadata)
 
 
+class ResultLost(Exception):
+    """AOTAutograd lost a result of the graph: it is traced anew, without writes to inputs in the graph."""
+
+
 @dataclass(frozen=True)
 class Capture:
     """The compilers that AOTAutograd calls with its graphs.
@@ -76,16 +81,22 @@ class Capture:
         name_as_guarded(gm, inputs)
         simplify_attention(gm, self.options)
         with with_eager_strides(inputs):
-            run = traced(
-                gm,
-                inputs,
-                fw_compiler=partial(self.graph, "forward"),
-                bw_compiler=self.backward,
-                inference_compiler=partial(self.graph, "inference"),
-                **how_to_trace(),
-            )
+            try:
+                run = self.traced_once(gm, inputs, how_to_trace())
+            except ResultLost:
+                run = self.traced_once(gm, inputs, how_to_trace() | {"keep_inference_input_mutations": False})
         self.noted.finish()
         return run
+
+    def traced_once(self, gm: GraphModule, inputs: Sequence[Any], how: dict[str, Any]) -> Callable:
+        return traced(
+            gm,
+            inputs,
+            fw_compiler=partial(self.graph, "forward"),
+            bw_compiler=self.backward,
+            inference_compiler=partial(self.graph, "inference"),
+            **how,
+        )
 
     def backward(self, gm: GraphModule, inputs: Sequence[Any]) -> Callable:
         try:
@@ -109,6 +120,8 @@ class Capture:
         return in_eager.backward(gm, self.options, error)
 
     def graph(self, kind: str, gm: GraphModule, inputs: Sequence[Any], undefined: tuple[int, ...] = ()) -> Callable:
+        if kind != "backward" and loses_results():
+            raise ResultLost
         # AOTAutograd's mode would make fakes of the small tensors that passes compute with
         with unset_fake_temporarily(), self.beside_background():
             try:
