@@ -7,6 +7,7 @@ base's version counter, which autograd looks at; a tensor object's sizes are its
 of `sgn`) is one in eager too: what autograd does with it next has other strides than with zeros in memory.
 """
 
+import operator
 from typing import Any
 
 import torch
@@ -28,7 +29,7 @@ def with_views(gm: GraphModule, outputs: Outputs, returned: int) -> list[tuple[s
     """The outputs, of which some become ("view", [own result, result of the base]), ("detach", ...) or ("zeros", k): the program's own,
     which are the first `returned`, and what is saved for a backward graph where it shares memory with one of them.
 
-    The base is the first of a group that is no view. Where all are, it is not returned: the first stands for it, and each has the base's
+    The base is what eager takes them for views of. Where it is no result, the first of its views stands for it, and each has the base's
     layout besides ("view", [own result, the first's, layout]). AOTAutograd gives the base to a graph that takes several of its views and
     writes to one, and takes its views again by sizes of the base.
     """
@@ -50,26 +51,42 @@ def with_views(gm: GraphModule, outputs: Outputs, returned: int) -> list[tuple[s
         if len(group) > 1 and not own.isdisjoint(group):
             if lazy:
                 raise UnsupportedGraph("results share memory, and one is a view that negates or conjugates it")
-            plain = [node for node in group if not is_view(node)]
-            base = plain[0] if plain else next(iter(group))
-            rest = [node for node in group if not (plain and node is base)]
-            layout = [] if plain else [layout_of(seen_by(base).meta["val"], group)]
-            made |= {node: ("detach" if is_cut(node) else "view", [group[node], group[base], *layout]) for node in rest}
+            first: dict[Node, Node] = {}  # by what they are views of, which may be no result
+            for node in group:
+                base = base_of(node)
+                if base is not node:
+                    kind = "detach" if is_cut(node) else "view"
+                    shown = base if base in group else first.setdefault(base, node)
+                    layout = [] if base in group else [layout_of(base.meta["val"], group)]
+                    made[node] = kind, [group[node], group[shown], *layout]
     return [made.get(node, output) for node, output in zip(nodes, outputs, strict=True)]
 
 
 def layout_of(base: torch.Tensor, views: dict[Node, int]) -> Layout | None:
-    """The dtype, sizes and strides of a base that is not returned; None where its views do not tell them."""
+    """How a base that is not returned is laid out; None where its views do not tell that."""
     shape, strides, dtype = base.shape, base.stride(), str(base.dtype).removeprefix("torch.")
-    if base.storage_offset() != 0:
+    offset: Any = base.storage_offset()
+    if not isinstance(offset, int):
         return None
     if all(isinstance(n, int) for n in (*shape, *strides)):
-        return dtype, list(shape), list(strides)
+        return dtype, list(shape), list(strides), offset
     if not is_row_major(shape, strides):
         return None
     told = {str(n): [k, d] for x, k in views.items() for d, n in enumerate(x.meta["val"].shape)}
     sizes = [n if isinstance(n, int) else told.get(str(n)) for n in shape]
-    return (dtype, sizes, None) if sizes.count(None) < 2 else None
+    return (dtype, sizes, None, offset) if sizes.count(None) == 0 or (sizes.count(None) == 1 and offset == 0) else None
+
+
+def base_of(node: Node) -> Node:
+    """What autograd takes a view for one of: the node itself where it is none, as is the result of an `_unsafe_view`."""
+    while (behind := viewed_base(node)) is not None:
+        node = behind
+    return node
+
+
+def viewed_base(node: Node) -> Node | None:
+    source = node.args[0] if node.target is operator.getitem else node
+    return None if isinstance(source, Node) and source.target in views.UNMARKED else views.viewed(node)
 
 
 def seen_by(node: Node) -> Node:
@@ -86,7 +103,7 @@ def is_view(node: Node) -> bool:
 def is_cut(node: Node | None) -> bool:
     """Whether no gradient gets from a view to what it is one of."""
     while node is not None and node.target not in CUT:
-        node = views.viewed(node)
+        node = viewed_base(node)
     return node is not None
 
 

@@ -10,9 +10,9 @@ from mlirc.codegen.abi.lazy_tensors import out_of_memory
 from mlirc.frontend.torch_compat.fake_tensors import storage_id
 
 Outputs = Sequence[tuple[str, Any]]
-# The dtype, sizes and strides of a tensor. A size is a number, the place of a result and of the dimension in which it has this size, or
-# None, at most once, for what the memory leaves; without strides it is row major.
-Layout = tuple[str, list, list | None]
+# The dtype, sizes, strides and storage offset of a tensor. A size is a number, the place of a result and of the dimension in which
+# it has this size, or None, at most once, for what the memory leaves; without strides it is row major.
+Layout = tuple[str, list, list | None, int]
 READ: dict[str, Callable[[Any], Any]] = {
     "result": lambda x: x,
     "item": lambda x: x.item(),
@@ -52,7 +52,7 @@ def laid_out(x: torch.Tensor, layout: Layout | None, results: list) -> torch.Ten
     """The memory that `x` lies in, as a tensor of this layout; one dimension of all of it where the layout is not known or has no room."""
     memory = x.untyped_storage()
     if layout is not None:
-        name, told, strides = layout
+        name, told, strides, offset = layout
         dtype: torch.dtype = getattr(torch, name)
         sizes = [results[n[0]].shape[n[1]] if isinstance(n, list) else n for n in told]
         if None in sizes:
@@ -60,8 +60,8 @@ def laid_out(x: torch.Tensor, layout: Layout | None, results: list) -> torch.Ten
             sizes[sizes.index(None)] = memory.nbytes() // others if others else 0
         strides = row_major(sizes) if strides is None else strides
         last = sum((n - 1) * step for n, step in zip(sizes, strides, strict=True))
-        if 0 in sizes or (last + 1) * dtype.itemsize <= memory.nbytes():
-            return torch.empty(0, dtype=dtype, device=x.device).set_(memory, 0, sizes, strides)
+        if 0 in sizes or (offset + last + 1) * dtype.itemsize <= memory.nbytes():
+            return torch.empty(0, dtype=dtype, device=x.device).set_(memory, offset, sizes, strides)
     return torch.empty(0, dtype=x.dtype, device=x.device).set_(memory)
 
 

@@ -61,6 +61,16 @@ def complex_parts(x):
     return y, torch.view_as_real(y), y.real, y.imag
 
 
+def of_a_product(x):
+    y = torch.nn.functional.linear(x[None, None], torch.ones(5, 4))
+    return y, y.detach(), y[0]
+
+
+def parts_that_are_no_views(x):
+    parts = torch.unsafe_chunk(x * 2, 3)
+    return parts[0], parts[1], parts[0].t(), parts[2][:]
+
+
 def two_memories(x):
     y, z = x + 1, x + 2
     return y, z, y.t(), z.t(), y.view_as(y)
