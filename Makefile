@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/installed
-PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --no-compile --constraint .ci/constraints.txt
+PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint .ci/constraints.txt
 
 .PHONY: demo test test-all fuzz lint bench readme wheel venv
 

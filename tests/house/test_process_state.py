@@ -94,6 +94,7 @@ told("interrupt", before, process_state.full())
 ALLOWED: tuple[str, ...] = (
     "functions: torch.library.Library.impl",
     "functions: torch.library.Library._destroy",
+    "functions: torch._dynamo.eval_frame.OptimizedModule._initialize",
 )
 
 

@@ -49,6 +49,7 @@ class PowWide(Ternary, name="pow_wide"):
 
     cheap = False
     jumps = True
+    computes = "float"
     reference = staticmethod(lambda x, high, low: torch.pow(x.double(), high.double() + low.double()).to(x.dtype))
 
     @staticmethod
