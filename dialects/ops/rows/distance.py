@@ -1,6 +1,7 @@
-"""Distances between rows: torch.cdist where eager computes it without a matmul, and its gradient.
+"""Distances between rows: torch.cdist on a CPU where eager computes it without a matmul.
 
-No tensor of all differences is made: fusion reduces them where they are computed.
+No tensor of all differences is made: fusion reduces them where they are computed. The gradients of order 1 and 2 are ATen's: a kernel that
+reduces along the other rows takes 1.1 to 2.3 times its time.
 """
 
 import math
@@ -19,11 +20,8 @@ def cdist(g, x, y, p, compute_mode=None):
     difference = differences(g, x, y, p)
     size = g.abs(difference)
     if p == 0:
-        # eager counts a NaN on a GPU; on a CPU it makes the count NaN
         is_counted = g.cast(g.ne(size, 0.0), g.info(size).dtype)
-        if g.info(x).device == "cpu":
-            is_counted = g.select(g.isnan(size), size, is_counted)
-        return g.reduce("sum", is_counted, (-1,))
+        return g.reduce("sum", g.select(g.isnan(size), size, is_counted), (-1,))
     if p == 1:
         return g.reduce("sum", size, (-1,))
     if p == 2:
@@ -34,20 +32,15 @@ def cdist(g, x, y, p, compute_mode=None):
 @imports(aten._cdist_backward.default)
 def cdist_backward(g, grad, x, y, p, distance):
     """The gradient [..., P, M] of x, for each batch of the distances [..., P, R]; `grad` is like `distance`."""
+    if p in (1, 2):
+        raise NotOurs("the gradient of distances of order 1 or 2, where ATen's kernel takes less")
     difference = differences(g, x, y, p)
     if p == 0:
         return g.fill(0.0, g.out.shape, g.out.dtype)
     grad, distance = g.unsqueeze(grad, -1), g.unsqueeze(distance, -1)
     sign, size = g.sign(difference), g.abs(difference)
-    if p == 1:
-        slope = sign if g.info(x).device != "cpu" else g.select(g.isnan(difference), difference, sign)
-    elif p == 2:
-        slope = g.div(difference, distance)
-    else:
-        slope = g.mul(sign, g.pow(g.div(size, distance), p - 1))
-    slope = g.mul(grad, slope)
-    if p != 1:  # the slope at 0 is taken to be 0
-        slope = g.select(g.eq(difference if p < 1 else distance, 0.0), 0.0, slope)
+    slope = g.mul(grad, g.mul(sign, g.pow(g.div(size, distance), p - 1)))
+    slope = g.select(g.eq(difference if p < 1 else distance, 0.0), 0.0, slope)  # the slope at 0 is taken to be 0
     return g.reduce("sum", slope, (-2,))
 
 
@@ -56,6 +49,8 @@ def differences(g, x, y, p):
     dtypes = {g.info(x).dtype, g.info(y).dtype}
     if dtypes not in ({torch.float32}, {torch.float64}):
         raise NotOurs(f"distances of {' and '.join(sorted(map(str, dtypes)))}")
+    if g.info(x).device != "cpu":
+        raise NotOurs("distances on a GPU, where ATen has a kernel for them")
     if p == math.inf:
         raise NotOurs("the largest difference, where eager passes over NaN")
     return g.sub(g.unsqueeze(x, -2), g.unsqueeze(y, -3))
