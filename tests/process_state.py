@@ -133,12 +133,12 @@ def prototypes() -> dict[str, Any]:
 
 
 def descriptors() -> list[str]:
-    """Open files, pipes and sockets."""
+    """Open files, pipes and sockets, without the page map, which a thread of performance/parameter_pages.py opens for a moment."""
     found = []
     for name in os.listdir("/proc/self/fd"):
         with contextlib.suppress(OSError):
             found.append(os.readlink(f"/proc/self/fd/{name}"))
-    return sorted(x for x in found if not x.endswith("/fd"))
+    return sorted(x for x in found if not x.endswith(("/fd", "/pagemap")))
 
 
 def switches() -> dict[str, str]:
