@@ -104,7 +104,9 @@ def test_what_dynamo_does_not_look_into_is_told():
     traced = torch.jit.trace(Scripted(), X)
     torch.testing.assert_close(torch.compile(traced, backend="mlirc")(X), traced(X))
     explained = mlirc.explain(traced)(X)
-    assert not explained.data["graphs"] and "compile the module that it was traced from" in " ".join(str(explained).split())
+    assert not explained.data["graphs"] and "compile the module that it was traced from" in " ".join(
+        str(explained).split()
+    )
     sparse = torch.eye(3).to_sparse_csr()
     (broken,) = mlirc.explain(lambda s, x: torch.sparse.mm(s, x).sin())(sparse, X).data["graph_breaks"]
     assert "sparse" in broken["reason"]
