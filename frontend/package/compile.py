@@ -14,6 +14,7 @@ from mlirc.frontend import statistics
 from mlirc.frontend.cache.compiled import Compiled
 from mlirc.frontend.cache.graph_cache import DiskCache
 from mlirc.frontend.capture.aot_autograd import adapt
+from mlirc.frontend.capture.flex_attention import expand_flex_attention
 from mlirc.frontend.driver.boxed_call import wrap
 from mlirc.frontend.driver.driver import compile_anew, compile_part
 from mlirc.frontend.driver.parts import in_parts
@@ -76,6 +77,7 @@ def compile(
 
 def compiled_program(found: Functional, options: Any) -> PackagedGraph:
     gm = found.gm
+    expand_flex_attention(gm, options)
     adapt("inference", gm, [])
     graph = AtenGraph(gm, "inference", options, statistics.GraphReport("inference"), tuple(found.parameters))
     size, compiled, why = graph.arguments, None, in_python(gm)

@@ -150,8 +150,18 @@ def functional(program: ExportedProgram) -> Functional:
         parts = {**(composite_operators() or {}), **(list_operators() or {}), **quantized_operators()}
         program = program.run_decompositions(parts)
     gm = program.graph_module
+    drop_known_types(gm)
     placeholders = gm.graph.find_nodes(op="placeholder")
     return described(program, gm, _write_at_the_end(gm, program.graph_signature, placeholders))
+
+
+def drop_known_types(gm: GraphModule) -> None:
+    """Removes the checks of dtypes, devices and layouts that torch.export puts before each conversion: those of a graph's values are known."""
+    for node in gm.graph.find_nodes(op="call_function", target=aten._assert_tensor_metadata.default):
+        _, *sizes = node.args
+        if all(x is None for x in sizes[:2]) and not node.kwargs.keys() & {"size", "stride"}:
+            gm.graph.erase_node(node)
+    gm.graph.eliminate_dead_code()
 
 
 def described(

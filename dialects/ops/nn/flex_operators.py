@@ -31,7 +31,7 @@ Blocks = Sequence[torch.Tensor]
 def flex_scores(q: torch.Tensor, k: torch.Tensor, scale: float) -> torch.Tensor:
     """The scores before score_mod; keys of fewer heads or of one batch are shared."""
     wide = wide_dtype(q)
-    scores = (q.to(wide) @ shared(k, q).to(wide).transpose(-2, -1)) * scale
+    scores = by_head(q.to(wide), k.to(wide).transpose(-2, -1)) * scale
     return scores.to(wide)
 
 
@@ -52,12 +52,11 @@ def flex_attend(
     scores   after score_mod; `seen`, of mask_mod, broadcasts to it
     order    the result's dimensions as they lie in memory, the outermost first
     """
-    v = shared(v, q)
     scores = torch.where(listed(blocks, rows, columns, scores, seen), scores, NOTHING)
     hidden = (scores == NOTHING).all(-1, keepdim=True)
     lse = torch.where(hidden.squeeze(-1), NOTHING, scores.logsumexp(-1))
     weights = torch.where(hidden, 0.0, torch.softmax(scores, -1))
-    return laid_out(weights.to(q.dtype) @ v.to(q.dtype), order), lse / LN2, scores.amax(-1) / LN2
+    return laid_out(by_head(weights.to(q.dtype), v.to(q.dtype)), order), lse / LN2, scores.amax(-1) / LN2
 
 
 def flex_slopes(
@@ -79,7 +78,7 @@ def flex_slopes(
     lse, delta   [B, H, L]: in base two, as `flex_attend` gives it; the sum of out * dout less the gradient of lse, in base e
     """
     weights = weights_of(scores, seen, lse, blocks, rows, columns)
-    slopes = dout.to(weights.dtype) @ shared(v, q).to(weights.dtype).transpose(-2, -1)
+    slopes = by_head(dout.to(weights.dtype), v.to(weights.dtype).transpose(-2, -1))
     return weights * (slopes - delta.unsqueeze(-1))
 
 
@@ -110,7 +109,7 @@ def flex_gradients(
     weights = weights_of(scores, seen, lse, blocks, rows, columns)
     dv = weights.to(q.dtype).transpose(-2, -1) @ dout
     slopes = torch.where(listed(blocks, rows, columns, scores, seen), (slopes * scale).to(q.dtype), 0)
-    dq, dk = slopes @ shared(k, q), slopes.transpose(-2, -1) @ q
+    dq, dk = by_head(slopes, k), slopes.transpose(-2, -1) @ q
     made = dq, summed(dk, first, heads), summed(dv, first, heads)
     dq, dk, dv = (laid_out(x, orders[4 * n : 4 * n + 4]) for n, x in enumerate(made))
     return dq, dk, dv
@@ -150,16 +149,18 @@ def in_list(counts: torch.Tensor, indices: torch.Tensor, rows: torch.Tensor, col
     return blocks if blocks.shape[3] == 1 else blocks[..., columns]
 
 
-def shared(x: torch.Tensor, q: torch.Tensor) -> torch.Tensor:
-    """Keys or values for every batch and head of the query."""
-    group = q.shape[1] // x.shape[1]
-    if group != 1:
-        x = x.unsqueeze(2).expand(-1, -1, group, -1, -1).flatten(1, 2)
-    return x.expand(q.shape[0], -1, -1, -1)
+def by_head(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """x @ y for each batch and head of x. Heads of x that share one of y are rows of one matmul: y is read where it is."""
+    y = y.expand(x.shape[0], -1, -1, -1)
+    group = x.shape[1] // y.shape[1]
+    if group == 1:
+        return x @ y
+    together = x.reshape(x.shape[0], y.shape[1], group * x.shape[2], x.shape[3])
+    return (together @ y).reshape(*x.shape[:3], y.shape[3])
 
 
 def summed(x: torch.Tensor, batches: Any, heads: int) -> torch.Tensor:
-    """The gradient of what `shared` gave to each batch and head."""
+    """The sum of the gradients that batches and heads of the query give to keys or values which they share."""
     if x.shape[1] != heads:
         x = x.unflatten(1, (heads, -1)).sum(2)
     return x if x.shape[0] == batches else x.sum(0, keepdim=True)

@@ -6,13 +6,17 @@ from mlirc.dialects.core.symbols import Int
 
 MOST_HEAD = 256  # elements of a head: scratch for a block of queries lies on a thread's stack
 DTYPES = (torch.float32, torch.bfloat16)
+FLEX_DTYPES = (*DTYPES, torch.float16)
 LEAST_QUERIES = 8  # of attention with a body: fewer leave most lanes of a panel empty
 
 
 def uncovered(dtype: torch.dtype, heads: Int, shared: Int, *head: Int) -> str:
     """Why they do not cover `heads` heads of the query that share `shared` of the keys, with rows of `head` elements, or ""."""
-    if dtype not in DTYPES:
-        return "FLOAT32 OR BFLOAT16"
+    return "FLOAT32 OR BFLOAT16" if dtype not in DTYPES else sizes_uncovered(heads, shared, *head)
+
+
+def sizes_uncovered(heads: Int, shared: Int, *head: Int) -> str:
+    """The same of the sizes alone."""
     if not all(isinstance(n, int) and n <= MOST_HEAD for n in head):
         return "HEAD SIZE"
     if heads != shared and not (isinstance(heads, int) and isinstance(shared, int)):
@@ -24,4 +28,4 @@ def flex_uncovered(dtype: torch.dtype, queries: Int, heads: Int, shared: Int, *h
     """The same of attention with a body, for so many queries a head."""
     if isinstance(queries, int) and queries < LEAST_QUERIES:
         return "FEW QUERIES"
-    return uncovered(dtype, heads, shared, *head)
+    return "DTYPE" if dtype not in FLEX_DTYPES else sizes_uncovered(heads, shared, *head)

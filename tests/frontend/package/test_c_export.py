@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import nn
 from torch.export import Dim
+from torch.nn.attention.flex_attention import flex_attention
 
 import mlirc
 from mlirc.codegen.llvm.machine_code import load_object
@@ -225,6 +226,21 @@ def test_without_a_compiler_the_object_is_called_as_it_is(tmp_path):
     )
     assert found == 0
     torch.testing.assert_close(y, torch.relu(x @ x.t()))
+
+
+def test_flex_attention_is_compiled(tmp_path):
+    """For Python's packages and for C: no part of it is PyTorch's."""
+
+    def attention(q, k, v, slopes):
+        return flex_attention(q, k, v, lambda s, b, h, i, j: s + slopes[h] * (j - i))
+
+    given = *torch.randn(3, 1, 2, 16, 8), torch.rand(2)
+    compiled = mlirc.compile(attention, given)
+    compiled.save(tmp_path / "m.mlirc")
+    compiled.export_c(tmp_path)
+    torch.testing.assert_close(
+        mlirc.load(tmp_path / "m.mlirc")(*given), torch.compile(attention, backend="eager")(*given)
+    )
 
 
 def test_what_c_has_not_is_named(tmp_path):

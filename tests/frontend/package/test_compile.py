@@ -58,8 +58,10 @@ def test_a_model_with_a_size_that_changes():
 
 def test_operators_made_of_others_are_compiled():
     model = nn.Sequential(nn.Linear(8, 16), nn.LayerNorm(16), nn.Dropout(), nn.Softmax(-1)).eval()
-    graph = mlirc.compile(model, (torch.randn(4, 8),))._program.compiled
-    assert graph is not None and not graph.program.calls
+    converted = lambda x: model(x).to(torch.float64).to(torch.int32)
+    for fn in (model, converted):
+        graph = mlirc.compile(fn, (torch.randn(4, 8),))._program.compiled
+        assert graph is not None and not graph.program.calls
 
 
 def test_trees_and_numbers_of_a_call():
