@@ -12,6 +12,7 @@ from mlirc.frontend.fallback import fallback
 from mlirc.frontend.options import Options, read_options
 from mlirc.frontend.report.progress import compiling
 from mlirc.frontend.torch_compat.dynamo.aot_compile import is_saving
+from mlirc.frontend.torch_compat.jagged_attention import pad_jagged_attention
 from mlirc.frontend.torch_compat.scripted_models import on_skipped
 
 try:
@@ -69,3 +70,4 @@ def skipped(given: dict[str, Any]) -> None:
 
 
 on_skipped(mlirc, skipped)
+pad_jagged_attention()

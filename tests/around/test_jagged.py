@@ -1,5 +1,6 @@
 """Jagged nested tensors: graphs for all lengths, forward and backward, as many as under `aot_eager`."""
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -62,6 +63,42 @@ def test_a_model_with_gradients():
         wanted = gradients(model, plain.values().square().mean())
         torch.testing.assert_close(gradients(model, one.values().square().mean()), wanted)
         torch.testing.assert_close(gradients(model, other.values().square().mean()), wanted)
+
+
+def attention(heads, x, more=None):
+    """Of three views of one tensor; keys and values of `more`."""
+    q, k, v = (y.unflatten(-1, (heads, -1)).transpose(1, 2) for y in (x, x if more is None else more, x * 2))
+    v = v if more is None else k.sin()
+    return functional.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(-2)
+
+
+@pytest.mark.parametrize("crossed", [False, True])
+def test_attention_is_in_the_graph(crossed):
+    torch.manual_seed(0)
+    batches = ((3, 5), (2, 4, 6), (2, 9, 4), (6, 1), (5, 0, 3))
+    made = torch.compile(partial(attention, 2), backend="mlirc", fullgraph=True, options={"fallback": "error"})
+    torch._dynamo.reset()
+    counters.clear()
+    for lengths in batches:
+        inputs = [jagged(n, lambda n: torch.randn(n, 8)) for n in (lengths, lengths[::-1])[: 1 + crossed]]
+        ours, theirs = ([x.detach().requires_grad_() for x in inputs] for _ in range(2))
+        results = made(*ours), attention(2, *theirs)
+        for x in results:
+            x.values().square().sum().backward()
+        torch.testing.assert_close(results[0].values(), results[1].values())
+        for x, y in zip(ours, theirs, strict=True):
+            torch.testing.assert_close(x.grad.values(), y.grad.values())
+    assert counters["stats"]["unique_graphs"] == 4  # static, dynamic, and where the shortest has 1 or 0
+
+
+def test_attention_that_pytorch_alone_has_ends_the_graph():
+    """Dropout draws numbers for each sequence; another backend's graphs are its own."""
+    x = jagged((3, 5), lambda n: torch.randn(n, 8)).unflatten(-1, (2, 4)).transpose(1, 2)
+    dropped = lambda x: functional.scaled_dot_product_attention(x, x, x, dropout_p=0.5)
+    for fn, backend in ((dropped, "mlirc"), (lambda x: functional.scaled_dot_product_attention(x, x, x), "aot_eager")):
+        torch._dynamo.reset()
+        with pytest.raises(torch._dynamo.exc.Unsupported):
+            torch.compile(fn, backend=backend, fullgraph=True)(x)
 
 
 @pytest.mark.parametrize(

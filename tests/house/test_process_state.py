@@ -95,6 +95,7 @@ ALLOWED: tuple[str, ...] = (
     "functions: torch.library.Library.impl",
     "functions: torch.library.Library._destroy",
     "functions: torch._dynamo.eval_frame.OptimizedModule._initialize",
+    "functions: torch.nested._internal.ops.jagged_scaled_dot_product_attention",
 )
 
 
