@@ -7,6 +7,7 @@ argument that it is a view of. Results of the alias groups "arg0", "arg1", ... a
 Of a lowered function it runs the kernels' bodies, not their code, unless it is given what runs that.
 """
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
@@ -121,7 +122,7 @@ class _Interpreter:
             except (IndexError, InterpreterError):
                 raise
             except Exception as error:
-                raise InterpreterError(f"{name} at {op.location}: {error}") from error
+                raise InterpreterError(f"{name} at {first_line(op.location)}: {error}") from error
         raise InterpreterError("the function does not end in a return")
 
     def observed(self, observer: ValueObserver, op: Any, name: str) -> None:
@@ -411,6 +412,12 @@ def flat(made: Any) -> list[Any]:
     if isinstance(made, (list, tuple)):
         return [leaf for item in made for leaf in flat(item)]
     return [made]
+
+
+def first_line(location: ir.Location) -> str:
+    """The first source line in an MLIR location, as "model.py:12"."""
+    found = re.search(r'"((?:[^"\\]|\\.)*)":(\d+)', str(location))
+    return f"{found[1]}:{found[2]}" if found else "unknown line"
 
 
 def shares_memory(x: torch.Tensor, y: torch.Tensor) -> bool:

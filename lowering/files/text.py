@@ -51,6 +51,7 @@ def parse_module(text: bytes, name: str = "-") -> Any:
     except ir.MLIRError as error:
         for diagnostic in error.error_diagnostics:
             where = source_line(typed(diagnostic.location))
+            where = where if where.startswith(f"{name}:") else f"{name}: {where}"  # an op has the user's source line
             message = diagnostic_text(diagnostic)
             raise TextError(f"{where}: {message}{_nearest_op(message)}") from error
         raise TextError(f"{name}: {error}") from error

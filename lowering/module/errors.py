@@ -82,7 +82,7 @@ def diagnostic_text(diagnostic: ir.DiagnosticInfo) -> str:
     """MLIR's message in one line, with the name of the op where the message leaves it out."""
     text = " ".join(diagnostic.message.split())
     for note in diagnostic.notes:
-        op = re.match(r'see current operation: (?:%.* = )?"?([\w.]+)', note.message)
+        op = re.match(r'see current operation: (?:%[^=]* = )?"?([\w.]+)', note.message)
         if op and op[1] not in text:
             return f"{op[1]} {text}" if text.startswith("op ") else f"{op[1]}: {text}"
     return text

@@ -175,7 +175,7 @@ def case_of(file: str, chosen: Chosen | None, inputs: Any, runs: ExecutedCode, o
     with context():
         try:
             module = parse_file(file)
-            give_target(module)
+            give_target(module, file)
             verify_file(module, runs=True)
             on_gpu = 'device = "cuda' in str(graph_of(module).attributes["function_type"])
             steps = left(standard_steps("gpu" if on_gpu else "cpu"), module)

@@ -20,31 +20,37 @@ def capture(script: str, arguments: tuple[str, ...], folder: str) -> None:
 
     Whatever backend a torch.compile asks for, it gets mlirc. What the script prints is its own; a last line on standard
     error says what was kept. Exits as the script does; with 1 where it compiled nothing, with 2 when the command line is
-    wrong. Arguments after -- are all the script's.
+    wrong. Arguments after -- are all the script's. What `python -m MODULE` runs, `mlirc capture -m MODULE` does.
     """
     with reported():
-        _check(script, folder)
+        if script == "-m" and not arguments:
+            raise Failure("-m: name a module", 2)
+        _check(None if script == "-m" else script, folder)
         run = _imported()
+        there = os.path.abspath(folder)  # the script may go to another folder
         code = run(script, list(arguments), folder)
-        _tell(folder, code)
+        _tell(folder, there, code)
     sys.exit(code)
 
 
-def _check(script: str, folder: str) -> None:
-    """Raises Failure for a script that cannot be run, and a folder that has something in it."""
-    path, out = Path(script), Path(folder)
+def _check(script: str | None, folder: str) -> None:
+    """Raises Failure for a script that cannot be run, where there is one, and a folder that has something in it."""
+    out = Path(folder)
     try:
-        if not path.is_file():
-            path.stat()
-            raise Failure(f"{script}: no regular file", 2)
-        path.read_bytes()
+        if script is not None:
+            path = Path(script)
+            if not path.is_file():
+                path.stat()
+                raise Failure(f"{script}: no regular file", 2)
+            path.read_bytes()
         if out.exists() and not out.is_dir():
             raise Failure(f"--out {folder}: is no folder", 2)
         if out.is_dir() and any(out.iterdir()):
             raise Failure(f"--out {folder}: has files in it, and none is written over; name a new folder", 2)
         out.mkdir(parents=True, exist_ok=True)
     except (OSError, ValueError) as error:
-        where = script if not isinstance(error, OSError) or error.filename == script else f"--out {folder}"
+        is_script = not isinstance(error, OSError) or error.filename == script
+        where = script if script is not None and is_script else f"--out {folder}"
         raise Failure(f"{where}: {getattr(error, 'strerror', None) or error}", 2) from error
 
 
@@ -54,14 +60,14 @@ def _imported() -> Callable[[str, list[str], str], int]:
     return captured_run
 
 
-def _tell(folder: str, code: int) -> None:
-    """Raises Failure where nothing was kept, or not all."""
+def _tell(folder: str, there: str, code: int) -> None:
+    """Says what was kept in the folder, whose absolute path is `there`. Raises Failure where nothing was, or not all."""
     from mlirc.execution.captures import CaptureError, read_capture
     from mlirc.frontend.report.capture_folder import INCOMPLETE
 
-    lost = INCOMPLETE.get(os.path.abspath(folder))
+    lost = INCOMPLETE.get(there)
     try:
-        found = read_capture(folder)
+        found = read_capture(there)
     except CaptureError as error:
         raise Failure(f"{folder}: {lost}; nothing was kept" if lost else str(error), code or 1) from error
     if lost:

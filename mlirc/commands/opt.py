@@ -303,7 +303,7 @@ def _run(file: str, content: bytes, target: str | None, chosen: Chosen, shown: S
     with context():
         try:
             module = parse_bytes(content, file, part)
-            give_target(module)
+            give_target(module, file)
             verify_file(module)
             if target is not None:
                 change_target(module, target)

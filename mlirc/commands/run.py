@@ -66,7 +66,12 @@ MOST_PRINTED = 200  # elements of a value
     metavar="VALUE",
     help="Print a value: result0, arg0, or with the interpreter %3.",
 )
-@click.option("-o", "output", metavar="F.safetensors", help="Write the results to a safetensors file.")
+@click.option(
+    "-o",
+    "output",
+    metavar="F.safetensors",
+    help="Write results, and arguments that the call changed, to a safetensors file.",
+)
 @click.option("--traceback", is_flag=True, help="Show where in Python a failure comes from.")
 def run(
     file,
@@ -142,7 +147,7 @@ class _Run:
         with context():
             try:
                 module = parse_file(self.file)
-                give_target(module)
+                give_target(module, self.file)
                 verify_file(module, runs=True)
                 self.called = graph_of(module).name.value
                 passes = self.passes(module)
@@ -155,9 +160,10 @@ class _Run:
                     self.check(module, passes, inputs)
                     return
                 left = self.execute(module, passes, inputs, repeat)
+                written = left.written(inputs)
             except (PassError, PipelineError, StageError, InputsError, NoGraph) as error:
                 raise Failure(f"{self.file}: {error}" if isinstance(error, NoGraph) else str(error)) from error
-            self.show(left, output)
+            self.show(left, written, output)
 
     def passes(self, module: Any) -> str:
         """All that run before the module is executed: those chosen, and what is left of the way down."""
@@ -191,7 +197,7 @@ class _Run:
 
     def check(self, module: Any, passes: str, inputs: list[Any]) -> None:
         from mlirc.dialects.interpreter.interpreter import InterpreterError
-        from mlirc.execution.each_pass import check_each_pass
+        from mlirc.execution.each_pass import Changed, check_each_pass
         from mlirc.execution.triton_code import triton_code
         from mlirc.lowering.module.rules import StageError
         from mlirc.lowering.pipeline.parser import PipelineError
@@ -211,7 +217,8 @@ class _Run:
         except Exception as error:
             raise self.failed(error) from error
         if changed is not None:
-            raise Failure(str(changed))
+            is_code = isinstance(changed, Changed) and changed.step == "machine code" and changed.wrong is not None
+            raise Failure(f"{changed}{'; `mlirc bisect`, given the same, names the kernel' if is_code else ''}")
         if on_gpu and code is None:
             click.echo("  Triton is not installed: its code is not executed", err=True)
         if code is not None and code.left:
@@ -256,7 +263,7 @@ class _Run:
             return error
         return Failure(f"{self.file} cannot be executed{describe(error)}")
 
-    def show(self, left: Any, output: str | None) -> None:
+    def show(self, left: Any, written: dict[str, Any], output: str | None) -> None:
         from mlirc.lowering.module.nearest import nearest
 
         named = {f"result{k}": x for k, x in enumerate(left.results)}
@@ -277,13 +284,15 @@ class _Run:
         if not self.printed:
             for name, x in named.items():
                 click.echo(f"{name}: {_summary(x)}")
+            for name, x in written.items():
+                click.echo(f"{name}, written: {_summary(x)}")
             if not named:
                 click.echo(f"@{self.called} returns nothing", err=True)
         if output:
             from mlirc.frontend.report.tensor_file import tensor_bytes
 
             try:
-                write_whole(output, tensor_bytes(named))
+                write_whole(output, tensor_bytes(named | written))
             except OSError as error:
                 raise Failure(f"{output}: {error.strerror}") from error
 

@@ -11,15 +11,15 @@ HELP = (
 )
 
 
-def give_target(module: Any) -> None:
-    """Writes the host into the module as its target, where it has none. Raises Failure for a target that is wrong."""
-    from mlirc.lowering.module.target_attribute import ensure_target
+def give_target(module: Any, file: str) -> None:
+    """Writes the host into the module of a file as its target, where it has none. Raises Failure for a target that is wrong."""
+    from mlirc.lowering.module.target_attribute import ATTRIBUTE, ensure_target
     from mlirc.lowering.target import TargetError
 
     try:
         ensure_target(module)
     except TargetError as error:
-        raise Failure(str(error)) from error
+        raise Failure(f"{file}: {'' if ATTRIBUTE in str(error) else f'{ATTRIBUTE}: '}{error}") from error
 
 
 def change_target(module: Any, text: str) -> None:

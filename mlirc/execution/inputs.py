@@ -5,6 +5,7 @@ generator before the call.
 """
 
 import os
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from mlirc.dialects.core.graph_signature import bind_symbols
 from mlirc.dialects.core.tensor_types import info_of
 from mlirc.execution.modules import given_arguments, graph_of
 from mlirc.execution.random_state import NAME, Inputs, why_no_state
+from mlirc.lowering.module.counted import counted
 
 MOST = 1 << 36  # bytes of a file
 
@@ -39,6 +41,11 @@ def read_inputs(module: ir.Module, path: str) -> Inputs:
         missing = [f"arg{k}" for k in range(len(arguments)) if f"arg{k}" not in held]
         if missing:
             raise InputsError(f"{path}: no {', '.join(missing[:8])}; it has {', '.join(sorted(held)[:8]) or 'nothing'}")
+        more = [name for name in held if re.fullmatch(r"arg\d+", name) and int(name[3:]) >= len(arguments)]
+        if more:
+            raise InputsError(
+                f"{path}: {', '.join(sorted(more)[:8])}: the module takes {counted(len(arguments), 'argument')}"
+            )
         values = [
             held[f"arg{k}"].item() if is_number(x, k, graph) and held[f"arg{k}"].numel() == 1 else held[f"arg{k}"]
             for k, x in enumerate(arguments)

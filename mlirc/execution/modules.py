@@ -27,6 +27,11 @@ class Outcome:
     results: list[Any]
     arguments: list[Any]
 
+    def written(self, inputs: Sequence[Any]) -> dict[str, Any]:
+        """Arguments that the call changed, by name: those whose bits are not those of the inputs."""
+        pairs = enumerate(zip(inputs, self.arguments, strict=True))
+        return {f"arg{k}": left for k, (given, left) in pairs if not same_bits(given, left)}
+
 
 def graph_of(module: ir.Module) -> Any:
     """The function to call: @graph, or the only one. Raises NoGraph."""
@@ -124,6 +129,14 @@ def _called(
 def copies(values: Sequence[Any]) -> list[Any]:
     """Copies of the tensors with the same strides. Elements of an expanded tensor still share memory."""
     return [copied(x) if isinstance(x, torch.Tensor) else x for x in values]
+
+
+def same_bits(x: Any, y: Any) -> bool:
+    """Whether two values are the same, or two tensors have elements of the same bits. Packed weights, which nothing writes to, are."""
+    if not isinstance(x, torch.Tensor) or x.layout != torch.strided:
+        return True
+    first, second = (v.cpu().reshape(-1).contiguous().view(torch.uint8) for v in (x, y))
+    return torch.equal(first, second)
 
 
 def copied(x: torch.Tensor) -> torch.Tensor:

@@ -21,9 +21,15 @@ from mlirc.frontend.explain.explain import graph_break, skipped
 from mlirc.frontend.options import MODES
 from mlirc.frontend.report.capture_folder import INCOMPLETE, write_file
 
+RUNNERS = (__file__, runpy.__file__, runpy.run_path.__code__.co_filename)
+"""Files whose frames come before the script's in a traceback."""
+
 
 def captured_run(script: str, arguments: list[str], folder: str) -> int:
-    """The exit code that Python would give. The folder gets graphs, and capture.json; INCOMPLETE says why it could not be written to."""
+    """Runs a script; a module where it is "-m" and arguments begin with the module's name. Returns the exit code that Python would give.
+
+    The folder gets graphs, and capture.json; INCOMPLETE says why it could not be written to.
+    """
     folder = os.path.abspath(folder)
     signal.signal(signal.SIGINT, signal.default_int_handler)  # as a program has it
     compile_, left_out = torch.compile, []
@@ -62,10 +68,14 @@ def _of_dynamo() -> dict[str, Any]:
 def _run(script: str, arguments: list[str]) -> tuple[int, str | None]:
     """The exit code, and what was raised in one line."""
     before = sys.argv, sys.path[:]
-    sys.argv = [script, *arguments]
-    sys.path.insert(0, str(Path(script).resolve().parent))
+    is_module = script == "-m"
+    sys.argv = arguments[:] if is_module else [script, *arguments]
+    sys.path.insert(0, os.getcwd() if is_module else str(Path(script).resolve().parent))
     try:
-        runpy.run_path(script, run_name="__main__")
+        if is_module:
+            runpy.run_module(arguments[0], run_name="__main__", alter_sys=True)
+        else:
+            runpy.run_path(script, run_name="__main__")
         return 0, None
     except SystemExit as ended:
         if ended.code is None or isinstance(ended.code, int):
@@ -73,7 +83,7 @@ def _run(script: str, arguments: list[str]) -> tuple[int, str | None]:
         print(ended.code, file=sys.stderr)
         return 1, None
     except BaseException as error:
-        _print(error, script)
+        _print(error)
         return 130 if isinstance(error, KeyboardInterrupt) else 1, " ".join(f"{type(error).__name__}: {error}".split())
     finally:
         sys.argv, sys.path[:] = before
@@ -81,12 +91,12 @@ def _run(script: str, arguments: list[str]) -> tuple[int, str | None]:
             stream.flush()
 
 
-def _print(error: BaseException, script: str) -> None:
+def _print(error: BaseException) -> None:
     """The traceback as Python prints it: from the script on."""
     frames = error.__traceback__
-    while frames is not None and frames.tb_frame.f_code.co_filename != script:
+    while frames is not None and frames.tb_frame.f_code.co_filename in RUNNERS:
         frames = frames.tb_next
-    traceback.print_exception(type(error), error, frames if frames is not None else None)
+    traceback.print_exception(type(error), error, frames)
 
 
 def with_mlirc(compile_: Callable, folder: str, left_out: list[str]) -> Callable:

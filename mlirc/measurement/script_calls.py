@@ -3,6 +3,7 @@
 import builtins
 import functools
 import inspect
+import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -94,13 +95,15 @@ def run_main(path: str) -> None:
 
 @contextmanager
 def as_main(path: str, arguments: Sequence[str]) -> Iterator[None]:
-    """Sets sys.argv and sys.path as `python path arguments` does, within a `with` block."""
-    argv, first = sys.argv, sys.path[0]
+    """Sets sys.argv and sys.path as `python path arguments` does, within a `with` block. At its end the process is in the folder that
+    it was in."""
+    argv, first, folder = sys.argv, sys.path[0], os.getcwd()
     sys.argv, sys.path[0] = [path, *arguments], str(Path(path).resolve().parent)
     try:
         yield
     finally:
         sys.argv, sys.path[0] = argv, first
+        os.chdir(folder)
 
 
 @contextmanager

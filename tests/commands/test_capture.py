@@ -64,6 +64,21 @@ def test_every_compile_goes_to_mlirc(tmp_path):
     assert found.run["command"][1:] == ["--lr", "3", "-x", "a b"]
 
 
+def test_a_module_of_a_package_that_goes_to_another_folder(tmp_path):
+    (tmp_path / "package").mkdir()
+    (tmp_path / "package/part.py").write_text("W = 2\n")
+    (tmp_path / "package/__main__.py").write_text(
+        "import os, sys, torch\nfrom .part import W\nos.chdir('/')\n"
+        "print(torch.compile(lambda x: x * W)(torch.ones(1)).item(), sys.argv[1:], __package__)\n1 / 0\n"
+    )
+    environment = {k: v for k, v in os.environ.items() if k != "MLIRC_DUMP"}
+    command = ["-m", "mlirc", "capture", "-m", "package", "-v", "--out", "kept"]
+    done = python(*command, cwd=tmp_path, env=environment, imported=COMMANDS)
+    assert (done.returncode, done.stdout) == (1, "2.0 ['-v'] package\n"), done.stderr
+    assert "__main__.py" in done.stderr.splitlines()[1] and "runpy" not in done.stderr, done.stderr
+    assert done.stderr.splitlines()[-1].startswith("mlirc capture: 1 graph, made of 1 graph of Dynamo's, in kept;")
+
+
 def test_a_program_that_raises(tmp_path):
     program = "import torch\ntorch.compile(lambda x: x + 1)(torch.ones(2))\nprint('at', end='')\n1 / 0\n"
     done = capture(tmp_path, program)

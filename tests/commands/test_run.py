@@ -215,6 +215,37 @@ def test_inputs_that_do_not_fit(tmp_path):
     assert "regular file" in bad("run", "-", "--inputs", tmp_path, text=GRAPH)
 
 
+def test_inputs_that_the_module_does_not_take(tmp_path):
+    path = tmp_path / "in.safetensors"
+    save_file({f"arg{k}": torch.randn(4, 8) for k in range(3)}, path)
+    assert f"{path}: arg2: the module takes 2 arguments" in bad("run", "-", "--inputs", path, text=GRAPH)
+
+
+@pytest.mark.parametrize("target", ["cpu", "interpreter"])
+def test_arguments_that_are_written(target, tmp_path):
+    """They are shown and kept beside the results; those that keep their bits, NaN among them, are not."""
+    x, y = torch.randn(4, 8), torch.full((4, 8), float("nan"))
+    path, out = tmp_path / "in.safetensors", tmp_path / "out.safetensors"
+    save_file({"arg0": x, "arg1": y}, path)
+    text = GRAPH.replace("return %1", f'"mlirc.assign"(%x, %0) : ({X}, {X}) -> ()\n  return %1')
+    done = good("run", "-", "--inputs", path, "--target", target, "-o", out, text=text)
+    assert (
+        re.search(r"^arg0, written: float32 \[4, 8\], from ", done.stdout, re.MULTILINE) and "arg1" not in done.stdout
+    )
+    assert load_file(out).keys() == {"result0", "arg0"}
+    torch.testing.assert_close(load_file(out)["arg0"], x.exp())
+
+
+def test_what_is_wrong_with_a_file_names_the_file_and_the_source_line(tmp_path):
+    path = tmp_path / "a.mlir"
+    path.write_text(
+        GRAPH.replace("mlirc.exp", "mlirc.expp").replace(f"-> {X}\n  %1", f'-> {X} loc("model.py":3:0)\n  %1')
+    )
+    assert f"{path}: model.py:3: unregistered operation 'mlirc.expp'" in bad("run", path)
+    path.write_text(f'module attributes {{mlirc.target = "cpu{{vector-bytes=63}}"}} {{\n{GRAPH}}}')
+    assert f"{path}: mlirc.target: cpu: vector-bytes is 64" in bad("run", path)
+
+
 def test_an_operator_of_a_stranger_is_not_called(tmp_path):
     call = '"mlircx.aten"(%x) {op = "aten.save.default", args = "[]", aliases = "-1"}'
     bad("run", "-", text=GRAPH.replace('"mlirc.exp"(%x)', call))
