@@ -1,0 +1,291 @@
+"""Computes chains of elementwise operators of complex tensors on their real and imaginary parts, which kernels fuse.
+
+before:  %e = exp(%z);  %m = mul(%e, %w);  %f = fft_c2c(%m)
+after:   %r = view_as_real(%z);  %a, %b = select(%r, -1, 0), select(%r, -1, 1);  ... real operators on %a, %b ...
+         %f = fft_c2c(view_as_complex(stack([%re, %im], -1)))
+
+A chain is rewritten where that costs less: its ends read and write parts that lie side by side, which is slower than whole vectors.
+"""
+
+import math
+import operator
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any
+
+import torch
+from torch.fx import GraphModule, Node
+
+from mlirc.frontend.torch_compat.fake_tensors import detect_fake_mode
+
+aten = torch.ops.aten
+Parts = tuple[Any, Any]
+PART = {torch.complex64: torch.float32, torch.complex128: torch.float64}
+BOUNDARY = 1.6  # what reading or writing a complex tensor by its parts costs, in products of complex tensors by ATen
+EXPONENTIAL = 50
+"""What ATen's exponential of complex numbers costs, which is computed one number after another, in the same."""
+
+
+def split_complex(gm: GraphModule) -> None:
+    """Rewrites an ATen graph in place."""
+    found = [node for node in gm.graph.nodes if node.op == "call_function" and is_elementwise(node)]
+    mode = detect_fake_mode([node.meta["val"] for node in found])
+    if mode is None:
+        return
+    chosen = set(found)
+    while wrong := {node for node in chosen if not (may_begin(node, chosen) and may_end(node, chosen))}:
+        chosen -= wrong
+    gained = [node for chain in chains(chosen) if gains(chain) for node in chain]
+    if gained:
+        with mode, torch.no_grad():
+            Rewrite(gm, set(gained)).run()
+        gm.graph.eliminate_dead_code()
+        gm.recompile()
+
+
+# ---- which chains
+
+
+def is_elementwise(node: Node) -> bool:
+    """Whether a rule computes the node on parts: it gives or takes complex numbers, all of one dtype."""
+    if node.target not in RULES or not isinstance(node.meta.get("val"), torch.Tensor):
+        return False
+    inputs = [x.meta.get("val") for x in node.all_input_nodes]
+    if not all(isinstance(x, torch.Tensor) and x.layout is torch.strided and x.device.type == "cpu" for x in inputs):
+        return False
+    if node.target is aten.complex.default and inputs[0].shape != inputs[-1].shape:
+        return False
+    dtypes = {x.dtype for x in (node.meta["val"], *inputs) if x.is_complex()}
+    if len(dtypes) != 1 or not dtypes <= PART.keys():
+        return False
+    return node.target not in PRODUCTS | SUMS or not node.kwargs  # a sum may have a factor
+
+
+def may_begin(node: Node, chosen: set[Node]) -> bool:
+    """Whether the complex operands that others make are what is in memory."""
+    return not any(x.meta["val"].is_conj() for x in node.all_input_nodes if x not in chosen)
+
+
+def may_end(node: Node, chosen: set[Node]) -> bool:
+    """Whether others may read the node's result, which is then made row-major, in memory of its own."""
+    value = node.meta["val"]
+    if value.is_complex() and all(user in chosen for user in node.users):
+        return True
+    returned = any(user.op == "output" for user in node.users)
+    aliases = is_moved(node) or (node.target is aten.view_as_real.default and returned)
+    return value.is_contiguous() and not aliases
+
+
+def is_moved(node: Node) -> bool:
+    """Whether its result lies in its operand's memory, which a reader may rely on."""
+    return node.target in VIEWS or node.target in (aten._conj.default, aten.view_as_complex.default)
+
+
+def chains(chosen: set[Node]) -> list[list[Node]]:
+    """The nodes in groups that share complex values."""
+    group: dict[Node, list[Node]] = {}
+    for node in sorted(chosen):
+        mine = group.setdefault(node, [node])
+        for x in node.all_input_nodes:
+            other = group.get(x)
+            if x.meta["val"].is_complex() and other is not None and other is not mine:
+                mine += other
+                group |= dict.fromkeys(other, mine)
+    return list({id(one): one for one in group.values()}.values())
+
+
+def gains(chain: list[Node]) -> bool:
+    inside = set(chain)
+    before = sum(cost(node) for node in chain)
+    read = {x for node in chain for x in node.all_input_nodes if x not in inside and x.meta["val"].is_complex()}
+    written = [n for n in chain if n.meta["val"].is_complex() and any(user not in inside for user in n.users)]
+    return before > BOUNDARY * (len(read) + len(written))
+
+
+def cost(node: Node) -> float:
+    return 0 if is_moved(node) or node.target is aten.view_as_real.default else COSTS.get(node.target, 1)
+
+
+# ---- the rewrite
+
+
+class Rewrite:
+    def __init__(self, gm: GraphModule, chosen: set[Node]):
+        self.graph, self.chosen = gm.graph, chosen
+        self.known: dict[Node, Parts] = {}
+
+    def run(self) -> None:
+        for node in [node for node in self.graph.nodes if node in self.chosen]:
+            self.source = node
+            with self.graph.inserting_before(node):
+                self.one(node)
+
+    def one(self, node: Node) -> None:
+        made = RULES[node.target](self, node)
+        if not node.meta["val"].is_complex():
+            self.put(node, made)
+            return
+        self.known[node] = made
+        if any(user not in self.chosen for user in node.users):
+            whole = self.call(aten.view_as_complex.default, self.stacked(*made))
+            self.put(node, whole, lambda user: user not in self.chosen)
+
+    def put(self, node: Node, made: Node, where: Callable[[Node], bool] = lambda user: True) -> None:
+        """`made` in place of the node, for those users."""
+        old, new = node.meta["val"], made.meta["val"]
+        assert (old.dtype, old.shape) == (new.dtype, new.shape), node.name
+        if old.stride() != new.stride():
+            made = self.row_major(made)
+        node.replace_all_uses_with(made, delete_user_cb=where)
+
+    def call(self, target: Any, *args: Any, **kwargs: Any) -> Node:
+        """A call, with its fake result."""
+        made = self.graph.call_function(target, args, kwargs)
+        told = {name: x for name, x in self.source.meta.items() if name not in ("val", "tensor_meta", "original_aten")}
+        values = torch.fx.map_arg((args, kwargs), lambda x: x.meta["val"])
+        made.meta = told | {"val": target(*values[0], **values[1])}
+        return made
+
+    def row_major(self, x: Node) -> Node:
+        return self.call(aten.clone.default, x, memory_format=torch.contiguous_format)
+
+    def stacked(self, re: Node, im: Node) -> Node:
+        return self.call(aten.cat.default, [self.call(aten.unsqueeze.default, x, -1) for x in (re, im)], -1)
+
+    def parts(self, x: Any) -> Parts:
+        """The parts of an operand: a complex or real tensor, or a number."""
+        if not isinstance(x, Node):
+            return (x.real, x.imag) if isinstance(x, complex) else (x, 0.0)
+        if x not in self.known:
+            self.known[x] = self.parts_of_tensor(x)
+        return self.known[x]
+
+    def parts_of_tensor(self, x: Node) -> Parts:
+        dtype = x.meta["val"].dtype
+        if dtype not in PART:
+            return x, 0.0
+        pairs = self.call(aten.view_as_real.default, x)
+        re, im = (self.call(aten.select.int, pairs, -1, k) for k in range(2))
+        return re, im
+
+
+def of_real(rewrite: Rewrite, node: Node, x: Any) -> Parts:
+    """Parts of an operand in the dtype of the node's; those of a tensor have its shape."""
+    re, im = rewrite.parts(x)
+    dtype = PART[next(v.dtype for v in values_of(node) if v.is_complex())]
+    if isinstance(re, Node) and re.meta["val"].dtype != dtype:
+        re = rewrite.call(aten._to_copy.default, re, dtype=dtype)
+    if isinstance(re, Node) and not isinstance(im, Node):
+        im = rewrite.call(aten.full_like.default, re, im)
+    return re, im
+
+
+def values_of(node: Node) -> list[torch.Tensor]:
+    return [node.meta["val"], *(x.meta["val"] for x in node.all_input_nodes)]
+
+
+def product(rewrite: Rewrite, node: Node) -> Parts:
+    (a, b), (c, d) = (of_real(rewrite, node, x) for x in node.args)
+    times, plus, minus = (partial(combined, rewrite, op) for op in ("mul", "add", "sub"))
+    return minus(times(a, c), times(b, d)), plus(times(a, d), times(b, c))
+
+
+def total(rewrite: Rewrite, node: Node) -> Parts:
+    name = "add" if node.target is aten.add.Tensor else "sub"
+    pairs: Iterable = zip(*(of_real(rewrite, node, x) for x in node.args), strict=True)
+    re, im = (combined(rewrite, name, x, y) for x, y in pairs)
+    return re, im
+
+
+def combined(rewrite: Rewrite, name: str, x: Any, y: Any) -> Any:
+    """The sum, difference or product of two tensors or numbers."""
+    if not isinstance(x, Node) and not isinstance(y, Node):
+        return getattr(operator, name)(x, y)
+    if not isinstance(x, Node):
+        x = rewrite.call(aten.full_like.default, y, x)
+    return rewrite.call(getattr(aten, name).Tensor, x, y)
+
+
+def negative(rewrite: Rewrite, node: Node) -> Parts:
+    re, im = rewrite.parts(node.args[0])
+    return rewrite.call(aten.neg.default, re), rewrite.call(aten.neg.default, im)
+
+
+def conjugate(rewrite: Rewrite, node: Node) -> Parts:
+    re, im = rewrite.parts(node.args[0])
+    return re, rewrite.call(aten.neg.default, im)
+
+
+def exponential(rewrite: Rewrite, node: Node) -> Parts:
+    """exp(re) * (cos(im), sin(im)), and C's results where a part is 0, infinite or NaN, or exp(re) alone is not finite."""
+    (re, im), call = rewrite.parts(node.args[0]), rewrite.call
+    high, less = (80.0, 40.0) if re.meta["val"].dtype == torch.float32 else (700.0, 350.0)
+    far = call(aten.gt.Scalar, re, high)
+    grown = call(aten.exp.default, call(aten.where.self, far, call(aten.sub.Tensor, re, less), re))
+
+    def times(turned: Any) -> Any:
+        made = call(aten.mul.Tensor, grown, call(turned, im))
+        return call(aten.where.self, far, call(aten.mul.Tensor, made, math.exp(less)), made)
+
+    turns = call(aten.lt.Scalar, call(aten.abs.default, im), math.inf)
+    whole = call(aten.where.ScalarSelf, call(aten.eq.Scalar, re, math.inf), math.inf, times(aten.cos.default))
+    still = call(aten.where.self, call(aten.eq.Scalar, im, 0.0), im, times(aten.sin.default))
+    gone = call(aten.bitwise_and.Tensor, call(aten.eq.Scalar, re, -math.inf), call(aten.bitwise_not.default, turns))
+    whole = call(aten.where.self, turns, times(aten.cos.default), whole)
+    re, im = (call(aten.where.ScalarSelf, gone, 0.0, x) for x in (whole, still))
+    return re, im
+
+
+def size_of(rewrite: Rewrite, node: Node) -> Node:
+    return rewrite.call(aten.hypot.default, *rewrite.parts(node.args[0]))
+
+
+def as_real(rewrite: Rewrite, node: Node) -> Node:
+    return rewrite.stacked(*rewrite.parts(node.args[0]))
+
+
+def as_complex(rewrite: Rewrite, node: Node) -> Parts:
+    re, im = (rewrite.call(aten.select.int, node.args[0], -1, k) for k in range(2))
+    return re, im
+
+
+def both(rewrite: Rewrite, node: Node) -> Parts:
+    """aten.complex, of operands of one shape."""
+    re, im = node.args
+    return re, im
+
+
+def moved(rewrite: Rewrite, node: Node) -> Parts:
+    """A view or copy: the same of each part."""
+    first, *rest = node.args
+    parts = rewrite.parts(first)
+    if node.target is aten.view.default:
+        parts = tuple(map(rewrite.row_major, parts))
+    re, im = (rewrite.call(node.target, x, *rest, **node.kwargs) for x in parts)
+    return re, im
+
+
+PRODUCTS = {aten.mul.Tensor}
+SUMS = {aten.add.Tensor, aten.sub.Tensor}
+VIEWS = {
+    aten.view.default,
+    aten.expand.default,
+    aten.permute.default,
+    aten.unsqueeze.default,
+    aten.squeeze.dim,
+    aten.select.int,
+    aten.slice.Tensor,
+}
+COSTS: dict[Any, float] = {aten.exp.default: EXPONENTIAL, aten.abs.default: 2}
+RULES: dict[Any, Callable[[Rewrite, Node], Any]] = {
+    **dict.fromkeys(PRODUCTS, product),
+    **dict.fromkeys(SUMS, total),
+    **dict.fromkeys([*VIEWS, aten.clone.default], moved),
+    aten.neg.default: negative,
+    aten._conj.default: conjugate,
+    aten.exp.default: exponential,
+    aten.abs.default: size_of,
+    aten.view_as_real.default: as_real,
+    aten.view_as_complex.default: as_complex,
+    aten.complex.default: both,
+}
