@@ -38,7 +38,7 @@ def split_complex(gm: GraphModule) -> None:
     gained = [node for chain in chains(chosen) if gains(chain) for node in chain]
     if gained:
         with mode, torch.no_grad():
-            Rewrite(gm, set(gained)).run()
+            PartsRewriter(gm, set(gained)).run()
         gm.graph.eliminate_dead_code()
         gm.recompile()
 
@@ -58,7 +58,7 @@ def is_elementwise(node: Node) -> bool:
     dtypes = {x.dtype for x in (node.meta["val"], *inputs) if x.is_complex()}
     if len(dtypes) != 1 or not dtypes <= PART.keys():
         return False
-    return node.target not in PRODUCTS | SUMS or not node.kwargs  # a sum may have a factor
+    return node.target not in MULTIPLICATIONS | SUMS or not node.kwargs  # a sum may have a factor
 
 
 def may_begin(node: Node, chosen: set[Node]) -> bool:
@@ -109,7 +109,7 @@ def cost(node: Node) -> float:
 # ---- the rewrite
 
 
-class Rewrite:
+class PartsRewriter:
     def __init__(self, gm: GraphModule, chosen: set[Node]):
         self.graph, self.chosen = gm.graph, chosen
         self.known: dict[Node, Parts] = {}
@@ -169,7 +169,7 @@ class Rewrite:
         return re, im
 
 
-def of_real(rewrite: Rewrite, node: Node, x: Any) -> Parts:
+def of_real(rewrite: PartsRewriter, node: Node, x: Any) -> Parts:
     """Parts of an operand in the dtype of the node's; those of a tensor have its shape."""
     re, im = rewrite.parts(x)
     dtype = PART[next(v.dtype for v in values_of(node) if v.is_complex())]
@@ -184,20 +184,20 @@ def values_of(node: Node) -> list[torch.Tensor]:
     return [node.meta["val"], *(x.meta["val"] for x in node.all_input_nodes)]
 
 
-def product(rewrite: Rewrite, node: Node) -> Parts:
+def multiplied(rewrite: PartsRewriter, node: Node) -> Parts:
     (a, b), (c, d) = (of_real(rewrite, node, x) for x in node.args)
     times, plus, minus = (partial(combined, rewrite, op) for op in ("mul", "add", "sub"))
     return minus(times(a, c), times(b, d)), plus(times(a, d), times(b, c))
 
 
-def total(rewrite: Rewrite, node: Node) -> Parts:
+def total(rewrite: PartsRewriter, node: Node) -> Parts:
     name = "add" if node.target is aten.add.Tensor else "sub"
     pairs: Iterable = zip(*(of_real(rewrite, node, x) for x in node.args), strict=True)
     re, im = (combined(rewrite, name, x, y) for x, y in pairs)
     return re, im
 
 
-def combined(rewrite: Rewrite, name: str, x: Any, y: Any) -> Any:
+def combined(rewrite: PartsRewriter, name: str, x: Any, y: Any) -> Any:
     """The sum, difference or product of two tensors or numbers."""
     if not isinstance(x, Node) and not isinstance(y, Node):
         return getattr(operator, name)(x, y)
@@ -206,17 +206,17 @@ def combined(rewrite: Rewrite, name: str, x: Any, y: Any) -> Any:
     return rewrite.call(getattr(aten, name).Tensor, x, y)
 
 
-def negative(rewrite: Rewrite, node: Node) -> Parts:
+def negative(rewrite: PartsRewriter, node: Node) -> Parts:
     re, im = rewrite.parts(node.args[0])
     return rewrite.call(aten.neg.default, re), rewrite.call(aten.neg.default, im)
 
 
-def conjugate(rewrite: Rewrite, node: Node) -> Parts:
+def conjugate(rewrite: PartsRewriter, node: Node) -> Parts:
     re, im = rewrite.parts(node.args[0])
     return re, rewrite.call(aten.neg.default, im)
 
 
-def exponential(rewrite: Rewrite, node: Node) -> Parts:
+def exponential(rewrite: PartsRewriter, node: Node) -> Parts:
     """exp(re) * (cos(im), sin(im)), and C's results where a part is 0, infinite or NaN, or exp(re) alone is not finite."""
     (re, im), call = rewrite.parts(node.args[0]), rewrite.call
     high, less = (80.0, 40.0) if re.meta["val"].dtype == torch.float32 else (700.0, 350.0)
@@ -236,26 +236,26 @@ def exponential(rewrite: Rewrite, node: Node) -> Parts:
     return re, im
 
 
-def size_of(rewrite: Rewrite, node: Node) -> Node:
+def size_of(rewrite: PartsRewriter, node: Node) -> Node:
     return rewrite.call(aten.hypot.default, *rewrite.parts(node.args[0]))
 
 
-def as_real(rewrite: Rewrite, node: Node) -> Node:
+def as_real(rewrite: PartsRewriter, node: Node) -> Node:
     return rewrite.stacked(*rewrite.parts(node.args[0]))
 
 
-def as_complex(rewrite: Rewrite, node: Node) -> Parts:
+def as_complex(rewrite: PartsRewriter, node: Node) -> Parts:
     re, im = (rewrite.call(aten.select.int, node.args[0], -1, k) for k in range(2))
     return re, im
 
 
-def both(rewrite: Rewrite, node: Node) -> Parts:
+def both(rewrite: PartsRewriter, node: Node) -> Parts:
     """aten.complex, of operands of one shape."""
     re, im = node.args
     return re, im
 
 
-def moved(rewrite: Rewrite, node: Node) -> Parts:
+def moved(rewrite: PartsRewriter, node: Node) -> Parts:
     """A view or copy: the same of each part."""
     first, *rest = node.args
     parts = rewrite.parts(first)
@@ -265,7 +265,7 @@ def moved(rewrite: Rewrite, node: Node) -> Parts:
     return re, im
 
 
-PRODUCTS = {aten.mul.Tensor}
+MULTIPLICATIONS = {aten.mul.Tensor}
 SUMS = {aten.add.Tensor, aten.sub.Tensor}
 VIEWS = {
     aten.view.default,
@@ -277,8 +277,8 @@ VIEWS = {
     aten.slice.Tensor,
 }
 COSTS: dict[Any, float] = {aten.exp.default: EXPONENTIAL, aten.abs.default: 2}
-RULES: dict[Any, Callable[[Rewrite, Node], Any]] = {
-    **dict.fromkeys(PRODUCTS, product),
+RULES: dict[Any, Callable[[PartsRewriter, Node], Any]] = {
+    **dict.fromkeys(MULTIPLICATIONS, multiplied),
     **dict.fromkeys(SUMS, total),
     **dict.fromkeys([*VIEWS, aten.clone.default], moved),
     aten.neg.default: negative,

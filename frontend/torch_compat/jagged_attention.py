@@ -39,7 +39,7 @@ def pad_jagged_attention() -> bool:
         return str(getattr(getattr(given, "compiler_fn", given), "__module__", "")).startswith("mlirc.")
 
     @functools.wraps(original)
-    def jagged_scaled_dot_product_attention(
+    def attend(
         query: Any,
         key: Any,
         value: Any,
@@ -57,7 +57,7 @@ def pad_jagged_attention() -> bool:
                 return attention(q, k, v, scale)
         return original(query, key, value, *given)
 
-    ops.jagged_scaled_dot_product_attention = jagged_scaled_dot_product_attention
+    ops.jagged_scaled_dot_product_attention = attend
     return True
 
 
