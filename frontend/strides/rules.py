@@ -13,6 +13,7 @@ import torch
 
 from mlirc.frontend.strides import dimension_order as order
 from mlirc.frontend.strides.dimension_order import Layout
+from mlirc.frontend.torch_compat.convolution_backends import choose_convolution_backend
 
 aten = torch.ops.aten
 
@@ -109,6 +110,23 @@ def _padded(result: torch.Tensor, args: tuple) -> tuple | None:
     """Where no side grows, the strides of a dense copy in the operand's order of dimensions."""
     x, pad = args[:2]
     return None if any(n > 0 for n in pad) else order.dense(result.shape, order.order(result.shape, [x.stride()]))
+
+
+def _of_convolution(result: torch.Tensor, args: tuple) -> tuple | None:
+    """The weight's strides, for its gradient: where they are channels-last but for dimensions of size 1, as they are promised in full.
+
+    oneDNN's gradients lie as promised. The gradient of an input with the weight's sizes does, too."""
+    x, weight = args[1:3]
+    choose = choose_convolution_backend()
+    if choose is None or result.dim() not in (4, 5) or not order.all_same(result.shape, weight.shape):
+        return None
+    last = order.channels_last(weight.shape)
+    if not order.equal_where_walked(weight.shape, weight.stride(), last):
+        return None
+    if not order.all_same(result.stride(), last) or order.all_same(x.shape, weight.shape):
+        return None
+    chosen = str(choose(x, weight, None, *args[4:10], args[3]))
+    return weight.stride() if ".Slow" in chosen else None
 
 
 def _decides(first: torch.Tensor, result: torch.Tensor) -> bool:
@@ -303,6 +321,7 @@ EXACT: dict[Any, Rule] = {
     aten.rrelu_with_noise_backward.default: _randomized_relu,
     aten.threshold_backward.default: iterated(1, 0),
 }
+EXACT_ON_CPU: dict[Any, Rule] = {aten.convolution_backward.default: _of_convolution}
 AS_PROMISED = (aten.clone.default, aten.frexp.Tensor, aten.mvlgamma.default)
 """Elementwise operators whose strides are not TensorIterator's: those of a format that is asked for, or of their first operand."""
 
@@ -316,6 +335,8 @@ def rule_of(target: Any, device: str) -> Rule | None:
     if device == "cpu":
         if target in ROW_MAJOR_ON_CPU:
             return row_major
+        if target in EXACT_ON_CPU:
+            return EXACT_ON_CPU[target]
         if target in SUGGESTED:
             return suggested(SUGGESTED[target])
         if target in LIKE:

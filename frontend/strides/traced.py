@@ -37,9 +37,10 @@ def _as_eager(func: Any, args: tuple, kwargs: dict, result: Any) -> Any:
         result = with_eager_sizes(func, args, with_dtypes_of_kernel(func, args, kwargs, result))
         rule = rule_of(func, result.device.type)
         return result if rule is None else _restrided(result, rule, _in_order(func, args, kwargs))
-    if isinstance(result, (tuple, list)) and result and isinstance(result[0], FakeTensor):
+    tensors = [x for x in result if isinstance(x, FakeTensor)] if isinstance(result, (tuple, list)) else []
+    if tensors:
         result = with_eager_statistics(func, args, result)
-        rule = rule_of(func, result[0].device.type)
+        rule = rule_of(func, tensors[0].device.type)
         if rule is not None:
             arguments = _in_order(func, args, kwargs)
             made = [_restrided(x, rule, arguments) for x in result]

@@ -155,3 +155,27 @@ def test_what_follows_a_view_is_laid_out_as_in_eager():
         expected = function(x)
         torch.testing.assert_close(found, expected)
         assert found.stride() == expected.stride()
+
+
+def convolutions() -> Iterator[tuple]:
+    """Gradients of convolutions whose weights are row-major and channels-last at once, or not, by oneDNN and by ATen's own kernels."""
+    formats = torch.contiguous_format, torch.channels_last
+    for (dtype, batch), inputs, taps, transposed, of_x, of_weight in itertools.product(
+        ((torch.float32, 2), (torch.float64, 1)), (1, 4), (1, 3), (False, True), formats, formats
+    ):
+        x = torch.rand(batch, inputs, 5, 5, dtype=dtype).to(memory_format=of_x)
+        for groups in {1, inputs}:
+            sizes = (inputs, 4) if transposed else (4 * groups, inputs // groups)
+            weight = torch.rand(*sizes, taps, taps, dtype=dtype).to(memory_format=of_weight)
+            settings = [1, 1], [taps // 2] * 2, [1, 1], transposed, [0, 0], groups
+            given = torch.rand_like(aten.convolution.default(x, weight, None, *settings))
+            yield given, x, weight, [given.shape[1]], *settings, [False, True, True]
+
+
+def test_gradients_of_weights(all_strides):
+    refused, found = 0, []
+    for args in convolutions():
+        wrongs = wrong(aten.convolution_backward.default, args, {}, False)
+        refused += wrongs is None
+        found += wrongs or ()
+    assert not refused and not found, "\n".join(found[:40])
