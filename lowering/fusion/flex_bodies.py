@@ -3,10 +3,11 @@
     %s = flex_scores(%q, %k);  %c = 20 * tanh(%s / 20);  %m = iota >= iota;  flex_attend(%c, %m, ...)
     body(%s: [B, H, L, S]) = yield(20 * tanh(read %s / 20), d2 >= d3)
 
-What does not change along queries and keys both, and comes of memory, stays outside: it is computed once, and the body reads it.
+What does not change along queries and keys both, and comes of memory, stays outside: it is computed once, and the body reads it. What comes of
+scores is inside, also where there is one query or one key.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -53,7 +54,8 @@ def flex_body(
     reader    the op that reads the roots, before which views are put of what the body reads
     virtual   for each tensor that is stored nowhere, its type and the values that are it
     """
-    inside, captured = slice_of(roots, {x for _, values in virtual for x in values}, space)
+    scores = {x for _, values in virtual for x in values}
+    inside, captured = slice_of(roots, scores, computed_of(scores, reader), space)
     module = ir.Module.create(reader.location)
     set_target(module, target_of(reader))
     types = [type_ for type_, _ in virtual] + [x.type for x in captured]
@@ -83,7 +85,7 @@ def flex_body(
 
 
 def slice_of(
-    roots: Sequence[ir.Value], virtual: set[ir.Value], space: tuple[Int, ...]
+    roots: Sequence[ir.Value], virtual: set[ir.Value], of_scores: set[Any], space: tuple[Int, ...]
 ) -> tuple[list[Any], list[ir.Value]]:
     """The ops that are to be in the body, operands before their users, and the values that it reads."""
     inside: dict[Any, None] = {}
@@ -95,7 +97,9 @@ def slice_of(
         op = x.owner
         if x in virtual or x in captured or op in inside:
             stack.pop()
-        elif isinstance(op, ir.Block) or not (varies(info_of(x).shape, space) or comes_of_nothing(op, free)):
+        elif isinstance(op, ir.Block) or not (
+            op in of_scores or varies(info_of(x).shape, space) or comes_of_nothing(op, free)
+        ):
             captured[stack.pop()] = None
         else:
             waiting = [y for y in op.operands if y not in virtual and y not in captured and y.owner not in inside]
@@ -105,6 +109,19 @@ def slice_of(
                 inside[op] = None
                 stack.pop()
     return [op.opview for op in inside], list(captured)
+
+
+def computed_of(values: Iterable[ir.Value], reader: Any) -> set[Any]:
+    """The ops before `reader` that compute with these values, and with what such ops give."""
+    found: set[Any] = set()
+    stack = list(values)
+    while stack:
+        for use in stack.pop().uses:
+            op = use.owner.operation
+            if op not in found and op != reader.operation:
+                found.add(op)
+                stack += op.results
+    return found
 
 
 def varies(shape: Sequence[Int], space: tuple[Int, ...]) -> bool:

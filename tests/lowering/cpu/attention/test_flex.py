@@ -181,3 +181,12 @@ def test_heads_that_share_keys_read_them_where_they_are():
     (graph,) = mlirc.explain(fn)(*inputs).data["graphs"]
     assert all(int(kernel["written"]) < inputs[1].nbytes for kernel in graph["kernels"])
     torch.testing.assert_close(compiled(fn)(*inputs), fn(*inputs))
+
+
+def test_scores_of_one_key_are_stored_nowhere():
+    inputs = [torch.randn(1, 4, n, 16) for n in (24, 1, 1)]
+    fn = lambda q, k, v: flex_attention(q, k, v, lambda s, b, h, i, j: s * h + i)
+    torch._dynamo.reset()
+    (graph,) = mlirc.explain(fn)(*inputs).data["graphs"]
+    assert not graph["aten"]
+    torch.testing.assert_close(compiled(fn)(*inputs), fn(*inputs))
