@@ -24,13 +24,10 @@ def sigmoid_scalar(b, x):
 
 
 class Relu(Unary, name="relu", aten=(aten.relu.default,)):
-    """max(x, 0), and NaN of NaN; of -0.0 either zero."""
+    """max(x, 0), and NaN of NaN. Of -0.0 it is the zero that eager's kernels give: -0.0 on x86, 0.0 on a GPU."""
 
     reference = staticmethod(torch.relu)
-
-    @staticmethod
-    def scalar(b, x):
-        return b.select(b.lt(x, b.constant(0)), b.constant(0), x)
+    scalar = staticmethod(lambda b, x: b.maximum(x, b.constant(0)))
 
 
 class Sigmoid(Activation, name="sigmoid", aten=(aten.sigmoid.default, aten.special_expit.default)):
