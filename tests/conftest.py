@@ -12,6 +12,8 @@ import hypothesis
 import pytest
 import torch
 
+from tests import sampling
+
 ROOT = Path(__file__).parents[1]
 if "PYTEST_XDIST_WORKER" in os.environ:
     torch.set_num_threads(1)  # each worker has a core; a test about threads sets their number itself
@@ -26,6 +28,10 @@ if "HYPOTHESIS_RANDOM" not in os.environ:
     hypothesis.settings.load_profile("fixed")
 # Torch's structured trace: pytest would print thousands of its empty lines under each failed test.
 logging.getLogger("torch.__trace").addFilter(lambda record: False)
+
+
+def pytest_configure(config):
+    sampling.EVERYTHING = bool(config.option.markexpr)
 
 
 def pytest_collection_modifyitems(config, items):

@@ -19,7 +19,7 @@ seeds = st.integers(0, 2**32)
 quick = settings(deadline=None, derandomize=True, database=None)
 
 
-@settings(quick, max_examples=2000)
+@settings(quick, max_examples=1000)
 @given(seeds, st.integers(1, 24), st.booleans())
 def test_no_two_live_buffers_overlap(seed: int, op_count: int, symbolic: bool):
     with context():

@@ -61,7 +61,9 @@ def gradients_of(program, x: torch.Tensor, incoming: torch.Tensor) -> list[torch
 
 
 @pytest.mark.parametrize(
-    "dtype", [pytest.param(x, marks=pytest.mark.full) if x == torch.float64 else x for x in FLOATS], ids=str
+    "dtype",
+    [pytest.param(x, marks=pytest.mark.full) if x in (torch.float64, torch.float16) else x for x in FLOATS],
+    ids=str,
 )
 def test_gradients_of_activations(dtype):
     """NaN, infinities, both zeros and kinks, as x and as the gradient that comes in."""

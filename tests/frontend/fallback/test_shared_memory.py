@@ -5,6 +5,7 @@ import torch
 
 from mlirc.frontend import statistics
 from mlirc.frontend.fallback.shared_memory import ANOTHER_WAY
+from tests.sampling import some
 
 pytestmark = pytest.mark.thinned
 
@@ -52,7 +53,7 @@ def outcome(function, name):
 @pytest.mark.parametrize(
     "first, dynamic",
     [
-        *((first, None) for first in MEMORY),
+        *((first, None) for first in some(tuple(MEMORY), 2)),
         *((first, True) for first in ("apart", "later")),
         *(pytest.param(first, True, marks=pytest.mark.full) for first in MEMORY if first not in ("apart", "later")),
     ],

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from mlirc.lowering.verify.index_proofs import Space, symbol
+from tests.sampling import some
 
 PARTS = [
     (slice(5, None), slice(0, 3)),
@@ -24,7 +25,7 @@ USES = {
 @pytest.mark.parametrize("use", USES)
 @pytest.mark.parametrize("dynamic", [False, True])
 def test_parts_without_elements(use, dynamic):
-    for part in PARTS:
+    for part in some(PARTS[dynamic:], 2):
 
         def program(x, s, part=part):
             y = torch.sub(x, x, alpha=s)
