@@ -125,7 +125,8 @@ def read(path: str | os.PathLike, check: bool) -> tuple[PackagedGraph, Signature
     except (*UNREADABLE, AssertionError) as error:
         if isinstance(error, PackageError):
             raise
-        raise PackageError(f"{path} is damaged: {type(error).__name__}: {error}") from error
+        said = str(error).partition("\n")[0]
+        raise PackageError(f"{path} is damaged: {type(error).__name__}: {said}") from error
     return program, signature, weights
 
 

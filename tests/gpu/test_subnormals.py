@@ -69,3 +69,11 @@ def test_reductions_and_rows():
         lambda x: x.norm(dim=1),
     ):
         compare(function, x)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16], ids=str)
+def test_a_relu_of_a_negative_zero(dtype):
+    """0.0 by eager's kernels for a GPU, where those for a CPU give -0.0."""
+    x = torch.tensor([-0.0, 0.0, 1.0, -1.0, torch.nan], dtype=dtype, device="cuda")
+    found = torch.compile(torch.relu, backend="mlirc")(x)
+    assert torch.equal(found.signbit()[:4], x.relu().signbit()[:4]) and found[4].isnan()
