@@ -17,6 +17,7 @@ def profile_rows(ranges: Iterable[HostRange]) -> list[dict[str, Any]]:
 
     kind, label, lines, device, times   as HostRange has them, and how many such ops a call executes: one in a loop counts for each step
     seconds, share              the sum of the ops' median times in a call, and of that of all ops
+    shortest                    the sum of the ops' shortest times
     read, written, flops        numbers, of the last call; None where its sizes are not known
     floor, bound                seconds: bytes over the bandwidth of a copy as large, or operations over the rate of large matmuls
                                 ("memory" or "arithmetic", whichever takes longer); None where its sizes are not known
@@ -32,6 +33,7 @@ def profile_rows(ranges: Iterable[HostRange]) -> list[dict[str, Any]]:
         )
         row["times"] += timed.executions
         row["seconds"] = row.get("seconds", 0.0) + statistics.median(timed.seconds)
+        row["shortest"] = row.get("shortest", 0.0) + min(timed.seconds)
         for name, done in zip(("read", "written", "flops"), timed.work, strict=True):
             so_far = row.get(name, 0)
             row[name] = None if done is None or so_far is None else so_far + done

@@ -10,6 +10,9 @@ import click
 from mlirc.commands.failure import HELP, Failure, reported
 from mlirc.commands.module_file import check_outputs, write_output
 
+VARIES = 2.0
+"""Times the shortest that medians add up to at most, where a process has its processors to itself."""
+
 
 @click.command(context_settings=HELP)
 @click.argument("subject", required=False, metavar="SCRIPT.py|DIR")
@@ -42,8 +45,18 @@ def profile(subject, arguments, threads, json_file, traceback) -> None:
         width = max(shutil.get_terminal_size().columns, 120)
         for graph in found:
             total = sum(row["seconds"] for row in graph["rows"])
-            title = f"{graph['name']}: {1e6 * total:.1f} us in kernels and calls"
+            title = f"{graph['name']}: {1e6 * total:.1f} us in kernels and calls{disturbed(graph['rows'])}"
             click.echo(f"{title}\n{table_text(profile_table(graph['rows']), width)}")
+
+
+def disturbed(rows: list[dict[str, Any]]) -> str:
+    """What a title says where times vary so much that other processes must have had the processors meanwhile, else ""."""
+    median, shortest = (sum(row[name] for row in rows) for name in ("seconds", "shortest"))
+    if median <= VARIES * shortest:
+        return ""
+    return (
+        f"; the shortest times add up to {1e6 * shortest:.1f} us: other processes compute here, and no row means much"
+    )
 
 
 def _of_script(path: str, arguments: Any) -> list[dict[str, Any]]:

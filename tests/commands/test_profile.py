@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch._higher_order_ops.while_loop import while_loop
 
+from mlirc.commands.profile import disturbed
 from tests.commands.command import bad, good
 
 SCRIPT = """
@@ -55,6 +56,12 @@ def test_a_kernel_in_a_loop_counts_for_each_step(tmp_path):
     (rows,) = [graph["rows"] for graph in json.loads((tmp_path / "rows.json").read_text())["graphs"]]
     times = {row["label"]: (row["times"], row["read"]) for row in rows if row["kind"] == "kernel"}
     assert times["sin"] == (4, 4 * 8 * 4) and times["lt"][0] == 5, times
+
+
+def test_a_title_says_where_times_vary():
+    assert disturbed([{"seconds": 1.9e-6, "shortest": 1e-6}]) == ""
+    said = disturbed([{"seconds": 9e-6, "shortest": 1e-6}, {"seconds": 1e-6, "shortest": 1e-6}])
+    assert said.startswith("; the shortest times add up to 2.0 us: other processes compute here")
 
 
 def test_bad_input(tmp_path):
