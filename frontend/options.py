@@ -195,14 +195,14 @@ def _insertions(given: Any) -> tuple[tuple[str, str, str], ...]:
 
 
 def _need_places(options: Options) -> None:
-    """Raises OptionError for a place that is in no pipeline which the option `pipeline` can mean."""
+    """Raises OptionError for a place that is in no pipeline which the option `pipeline` can mean; of "auto" it lists the places for a CPU."""
     why: PipelineError | None = None
     for on_gpu in (False, True) if options.pipeline == "auto" else (False,):
         try:
             options.stages(on_gpu)
             return
         except PipelineError as error:
-            why = error
+            why = why or error
     raise OptionError(f"mlirc option 'insert': {why}") from why
 
 

@@ -17,7 +17,7 @@ from mlirc.dialects.interpreter.float64 import WIDER
 from mlirc.execution.accuracy import ALONE, Expectation, Wrong, compared, in_wider_dtypes
 from mlirc.execution.aten_text import OPERATOR, AtenNode, AtenText, Evaluation, NoReference, read_graph, tensors_in
 from mlirc.execution.culprit import Signatures
-from mlirc.execution.modules import copies, graph_of, interpret
+from mlirc.execution.modules import copies, graph_of, interpret, one_thread_if_small
 from mlirc.execution.random_state import begin
 from mlirc.lowering.module.counted import counted
 
@@ -101,7 +101,7 @@ class _Comparison:
         given = self.given(drawn is not None)
         evaluation = Evaluation(self.graph, drawn)
         try:
-            with torch.no_grad():
+            with torch.no_grad(), one_thread_if_small(given):
                 results = evaluation.run(given, visit)
         except (RecursionError, MemoryError) as error:
             raise NoReference(type(error).__name__) from error

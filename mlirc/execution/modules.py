@@ -1,7 +1,8 @@
 """Calls @graph of a module: interpreted in any form, or as machine code where it is lowered. @prepare runs first, where there is one."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +15,9 @@ from mlirc.dialects.core.dialect import attribute_value
 from mlirc.dialects.interpreter import interpreter
 from mlirc.execution.random_state import begin
 from mlirc.lowering.pipeline.pass_manager import functions
+
+SMALL = 32768
+"""Elements of a tensor that PyTorch's own loops divide no further among threads."""
 
 
 class NoGraph(ValueError):
@@ -74,7 +78,23 @@ def interpret(
     def call(function: Any) -> Callable[[list[Any]], list[Any]]:
         return lambda given: interpreter.run(function, given, observer=observer, code=code)
 
-    return _called(module, inputs, call)
+    with one_thread_if_small(inputs):
+        return _called(module, inputs, call)
+
+
+@contextmanager
+def one_thread_if_small(inputs: Sequence[Any]) -> Iterator[None]:
+    """PyTorch computes with one thread, within, where all inputs are small.
+
+    Some operators use all threads for tensors of any size. Thousands of them then wait for threads, long where other processes compute.
+    """
+    threads = torch.get_num_threads()
+    if max((x.numel() for x in inputs if isinstance(x, torch.Tensor)), default=0) <= SMALL:
+        torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 class MachineCode:

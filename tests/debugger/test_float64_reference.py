@@ -72,3 +72,30 @@ def test_a_small_error_before_a_draw_is_named_where_it_is():
         assert found is not None
         blamed = _blamed(ir.Module.parse(DRAWS), wrong, [torch.full((64,), 8.0)], found, None)
     assert blamed == "mlirc.expm1 (model.py:1:1)"
+
+
+class Threads:
+    """Notes how many threads PyTorch has while the interpreter runs."""
+
+    def __init__(self):
+        self.seen = set()
+
+    def before(self, op, operands):
+        self.seen.add(torch.get_num_threads())
+
+    def after(self, op, values, held):
+        pass
+
+
+def test_small_tensors_are_interpreted_by_one_thread():
+    """A wait for threads in each of thousands of operators takes longer than all else."""
+    threads, large = torch.get_num_threads(), SUM.replace("8xf32", "40000xf32")
+    try:
+        torch.set_num_threads(2)
+        for text, size, expected in ((SUM, 8, 1), (large, 40_000, 2)):
+            seen = Threads()
+            with context():
+                interpret(ir.Module.parse(text), [torch.ones(size)], seen)
+            assert seen.seen == {expected} and torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(threads)

@@ -94,6 +94,7 @@ def test_the_ledger_and_explain_have_it():
     ("insert", "words"),
     [
         ({"after decompos": "cse"}, "'decompos'.*decompose"),
+        ({"after xyzzy": "cse"}, "no stage or pass 'xyzzy'.*fold-convolutions.*elide-copies"),
         ({"after canonicalize": "cse"}, "runs .* times.*canonicalize#1"),
         ({"after cse#99": "cse"}, "number them from 1"),
         ({"after fuse": "no-such-pass"}, "no-such-pass"),
