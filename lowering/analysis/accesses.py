@@ -47,8 +47,8 @@ def accesses(kernel: Any) -> Accesses:
     for op in block.operations:
         name = op.operation.name
         operands = list(op.operands)
-        this_round = max((round_of.get(x, 0) for x in operands), default=0)
-        reads = {key: read for x in operands for key, read in reads_of.get(x, {}).items()}
+        this_round = max([round_of.get(x, 0) for x in operands], default=0)
+        reads = union([of for x in operands if (of := reads_of.get(x))])
         if name == "mlircx.yield":
             found.maps = [symbols.parse_list(text) for text in attribute_value(op.attributes["maps"])]
             found.rounds = [round_of.get(x, 0) for x in operands]
@@ -60,7 +60,7 @@ def accesses(kernel: Any) -> Accesses:
             gather = any(n.startswith("i") for expr in map_ for n in symbols.free_symbols(expr))
             read = ReadAccess(None if gather else map_, this_round)
             found.reads[position[operands[0]]].append(read)
-            reads[id(read)] = read
+            reads = {**reads, id(read): read}
         elif name == "mlirc.scan":
             found.scans = True
         elif name == "mlirc.check_index":
@@ -73,6 +73,13 @@ def accesses(kernel: Any) -> Accesses:
         else:
             reads_of[result] = reads
     return found
+
+
+def union(reads: list[dict[int, ReadAccess]]) -> dict[int, ReadAccess]:
+    """All of these. The one itself where there is one: most ops of a kernel have one operand that was read."""
+    if len(reads) == 1:
+        return reads[0]
+    return {key: read for of in reads for key, read in of.items()}
 
 
 def needed(reads: dict[int, ReadAccess], in_round: int) -> None:

@@ -281,6 +281,16 @@ class Body:
         """Each tensor that it reads, once, in order."""
         return list({id(read.tensor): read.tensor for read in self.reads}.values())
 
+    @Once
+    def outputs(self) -> list[Tensor]:
+        """The tensors that it writes."""
+        return [result.tensor for result in self.results]
+
+    @Once
+    def locations(self) -> list[ir.Location]:
+        """The nodes' locations. A node that is read has an object of its own, and what is made of the node keeps that object."""
+        return [node.location for node in self.nodes]
+
     @property
     def reduced_muls(self) -> list[BodyNode]:
         """Its reductions of products, over inner axes."""

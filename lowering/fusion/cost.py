@@ -43,7 +43,7 @@ def is_trivial(nodes: list[BodyNode]) -> bool:
 
 def moved(body: Body) -> int:
     """Bytes that a kernel reads and writes, each operand once, as `mlirc opt --stats` counts them."""
-    return read_bytes(body) + sum([distinct_bytes(result.tensor.info) for result in body.results])
+    return read_bytes(body) + sum([distinct_bytes(tensor.info) for tensor in body.outputs])
 
 
 def read_bytes(body: Body) -> int:
@@ -72,7 +72,7 @@ def shared_bytes(first: Body, second: Body) -> int:
     first that only the second reads is neither written nor read."""
     read = {id(tensor.root) for tensor in second.tensors}
     twice = {id(tensor.root): tensor.root for tensor in first.tensors if id(tensor.root) in read}
-    between = [result.tensor for result in first.results if id(result.tensor) in read]
+    between = [tensor for tensor in first.outputs if id(tensor) in read]
     alone = [tensor for tensor in between if len(tensor.readers) == 1]
     return sum([distinct_bytes(tensor.info) for tensor in (*twice.values(), *between, *alone)])
 

@@ -13,7 +13,9 @@ from mlirc.dialects.core.bindings import ir
 from mlirc.dialects.core.tensor_types import info_of
 from mlirc.lowering.analysis.effects import EFFECTS, may_write
 from mlirc.lowering.analysis.index_maps import substitute
-from mlirc.lowering.fusion.body import Body, Tensor, read_body, write_body
+from mlirc.lowering.fusion.body import Body, Tensor, write_body
+from mlirc.lowering.fusion.outlines import Outlines
+from mlirc.lowering.kernel.alike import AlikeKernels
 
 NONE: frozenset[Any] = (
     frozenset()
@@ -60,11 +62,15 @@ class FusionNode:
 
 
 class FusionGraph:
-    """The nodes of a `func.func`. Passes call `merge` and `rewrite`, at the end `write_back`, and `release` where nobody goes on with it."""
+    """The nodes of a `func.func`. Passes call `merge` and `rewrite`, at the end `write_back`, and `release` where nobody goes on with it.
 
-    def __init__(self, function: Any):
+    `alike` says which of its kernels are.
+    """
+
+    def __init__(self, function: Any, alike: AlikeKernels | None = None):
         self.block = function.regions[0].blocks[0]
         self.tensors: dict[ir.Value, Tensor] = {}
+        self.outlines, self._alike = Outlines(), alike
         self.order: list[FusionNode | None] = []  # by position; None where a node went into a later one
         self.views: list[Tensor] = []
         self.old_ops: list[ir.Operation] = []  # in the order of the block
@@ -74,6 +80,7 @@ class FusionGraph:
             self.tensors[argument] = Tensor(argument, info_of(argument))
         for op in self.block.operations:
             self._add(op.operation)
+        self._alike = None
 
     # ---- reading
 
@@ -93,7 +100,8 @@ class FusionGraph:
             tensor.node = node
             self.tensors[tensor.value] = tensor
         if name == "mlircx.kernel":
-            node.body = read_body(op, operands, outputs)
+            made_of = None if self._alike is None else self._alike.made_of(op.results[0])
+            node.body = self.outlines.read(op, operands, outputs, made_of)
         self._order_effects(node, op)
         for tensor in node.inputs:
             tensor.root.readers.add(node)
@@ -133,24 +141,28 @@ class FusionGraph:
 
     # ---- questions
 
-    def between(self, first: FusionNode, second: FusionNode) -> set[FusionNode] | None:
-        """The nodes up to `second` that depend on `first`; None if `second` depends on one of them: NO CYCLE.
+    def closes_cycle(self, first: FusionNode, second: FusionNode) -> bool:
+        """NO CYCLE: whether `second` depends on a node that depends on `first`. `first` stands before `second`, which may read it directly."""
+        behind = {u for u in self.sources(second) if u.position > first.position}
+        if not behind:
+            return False
+        return not behind.isdisjoint(self._dependents(first, max([u.position for u in behind]) + 1))
 
-        `first` stands before `second`, which may read it directly.
-        """
+    def _dependents(self, first: FusionNode, end: int) -> set[FusionNode]:
+        """The nodes at positions before `end` that depend on `first`."""
         seen: set[FusionNode] = set()
-        stack = [u for u in first.users if u.position < second.position]
-        if not stack:
-            return seen
-        before_second = self.sources(second)
+        stack = [first]
         while stack:
             node = stack.pop()
-            if node in seen:
-                continue
-            if node in before_second:
-                return None
-            seen.add(node)
-            stack += [u for u in node.users if u.position < second.position and u not in seen]
+            for tensor in node.outputs:
+                for user in tensor.readers:
+                    if user.position < end and user not in seen:
+                        seen.add(user)
+                        stack.append(user)
+            for user in node.after:
+                if user.position < end and user not in seen:
+                    seen.add(user)
+                    stack.append(user)
         return seen
 
     def sources(self, node: FusionNode) -> set[FusionNode]:
@@ -160,9 +172,10 @@ class FusionGraph:
 
     # ---- rewriting
 
-    def merge(self, first: FusionNode, second: FusionNode, body: Body, dependents: set[FusionNode]) -> FusionNode:
-        """One kernel in place of two. `dependents` is what `between` gave: they come after it."""
-        outputs = [r.tensor for r in body.results]
+    def merge(self, first: FusionNode, second: FusionNode, body: Body) -> FusionNode:
+        """One kernel in place of two, which close no cycle. What stands between them and depends on the first comes after it."""
+        dependents = self._dependents(first, second.position)
+        outputs = list(body.outputs)
         merged = FusionNode(
             first.ops + second.ops,
             body.tensors,
@@ -192,7 +205,7 @@ class FusionGraph:
         changed = FusionNode(
             node.ops,
             body.tensors,
-            [r.tensor for r in body.results],
+            list(body.outputs),
             node.position,
             body,
             node.before,

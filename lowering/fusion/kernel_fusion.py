@@ -79,14 +79,14 @@ class KernelFusion:
 
     def merge(self, candidate: Candidate) -> bool:
         """Raises ValueError for a pair that is not there, or cannot be one kernel."""
-        pair, rule, body, between = self._found(candidate)
+        pair, rule, body = self._found(candidate)
         self.fuser.horizontal = candidate.action == "horizontal"
         if self.fuser.forbids(pair, candidate.action):
             return False
         if not self.fuser.allows(pair):
             return self.fuser.refuse(pair, "REWRITES", "rewrites", candidate.action)
         self.fuser.take(pair, rule, body)
-        self.graph.merge(*pair, body, between)
+        self.graph.merge(*pair, body)
         return True
 
     def refuse(self, candidate: Candidate, rule: str, **numbers: int) -> None:
@@ -96,9 +96,9 @@ class KernelFusion:
 
     def attempt(self, candidate: Candidate) -> None:
         """Raises ValueError as `merge` does."""
-        pair, _, body, between = self._found(candidate)
+        pair, _, body = self._found(candidate)
         self._states.append(self.graph.state())
-        self.graph.merge(*pair, body, between)
+        self.graph.merge(*pair, body)
 
     def undo(self) -> None:
         self.graph.restore(self._states.pop())
@@ -128,7 +128,7 @@ class KernelFusion:
 
     def _candidate(self, pair: tuple[FusionNode, FusionNode], action: str) -> Candidate:
         rule, kind, numbers, _, body = self._outcome(pair, action)
-        if body is not None and self.graph.between(*pair) is None:
+        if body is not None and self.graph.closes_cycle(*pair):
             rule, kind, body = "NO CYCLE", "legal", None
         made = self.fuser.records.candidate(pair, action, rule, kind, numbers, body, True)
         return replace(made, taken=False, rewrite=None)
@@ -155,18 +155,17 @@ class KernelFusion:
         except Refused as refusal:
             return refusal.rule, "legal", refusal.numbers, "", None
 
-    def _found(self, candidate: Candidate) -> tuple[tuple[FusionNode, FusionNode], str, Body, set[FusionNode]]:
+    def _found(self, candidate: Candidate) -> tuple[tuple[FusionNode, FusionNode], str, Body]:
         nodes = {node.members: node for node in self.graph.kernels()}
         first, second = nodes.get(candidate.first.members), nodes.get(candidate.second.members)
         if first is None or second is None:
             raise ValueError(f"'{candidate.first.name} -> {candidate.second.name}' is no pair of kernels any more")
         _, _, _, rule, body = self._outcome((first, second), candidate.action)
-        between = self.graph.between(first, second) if body is not None else None
-        if body is None or between is None:
+        if body is None or self.graph.closes_cycle(first, second):
             raise ValueError(
                 f"'{candidate.first.name} -> {candidate.second.name}' cannot be one kernel: {candidate.rule}"
             )
-        return (first, second), rule, body, between
+        return (first, second), rule, body
 
     def _separated(self, first: FusionNode, second: FusionNode) -> bool:
         bits, behind = (

@@ -36,11 +36,12 @@ class Fuser:
 
     def __init__(self, function: Any, ledger: Ledger, pass_name: str, limits: Limits):
         kept = ledger.given.pop(function.operation, None) if ledger.fusion is None else None
-        self.graph = kept or FusionGraph(function)
+        self.graph = kept if isinstance(kept, FusionGraph) else FusionGraph(function, kept)
         self.function = function
         self.ledger, self.pass_name, self.limits = ledger, pass_name, limits
         self.refused: dict[tuple[int, int], str] = {}  # by the nodes' numbers
         self.not_chosen: set[tuple[int, int]] = set()
+        self.outlines = self.graph.outlines
         self.rows_first = self.horizontal = False
         self.records: Any = None
         self.plan: Any = None
@@ -67,6 +68,7 @@ class Fuser:
                     changed |= self.recompute(node)
                 if self.graph.order[position] is node:
                     changed |= self.merge_into_user(node, wanted)
+                node.body = self.outlines.without_nodes(node.body)
             if not changed:
                 break
         self.write_back()
@@ -92,8 +94,7 @@ class Fuser:
         pair = (first, second)
         if is_empty(first.body) or is_empty(second.body):
             raise Refused("NO POINTS")
-        dependents = self.graph.between(first, second)
-        if action != "recompute" and dependents is None:
+        if action != "recompute" and self.graph.closes_cycle(first, second):
             raise Refused("NO CYCLE")
         if action == "horizontal" and first in self.graph.sources(second):
             raise Refused("NO CYCLE")
@@ -109,7 +110,7 @@ class Fuser:
         if not self.allows(pair):
             return self.refuse(pair, "REWRITES", "rewrites")
         self.take(pair, rule, body)
-        self.graph.merge(first, second, body, dependents or set())
+        self.graph.merge(first, second, body)
         return True
 
     def merged(self, pair: tuple[FusionNode, FusionNode], action: str, limits: Limits) -> tuple[str, Body]:
@@ -146,8 +147,7 @@ class Fuser:
             return False
         if is_empty(producer.body) or is_empty(consumer.body):
             return self.refuse(pair, "NO POINTS")
-        dependents = self.graph.between(producer, consumer)
-        if dependents is None:
+        if self.graph.closes_cycle(producer, consumer):
             return self.refuse(pair, "NO CYCLE")
         keep = stored(pair)
         if keep and self.rows_first and folds_columns(producer, consumer):
@@ -155,7 +155,8 @@ class Fuser:
         if self.rows_first and folds_rows(producer, consumer):
             return self.refuse(pair, "WITH ITS ROWS", "cost")
         try:
-            rule, body = merged_body(producer.body, consumer.body, keep, self.limits)
+            bodies = producer.body, consumer.body
+            rule, body = self.outlines.merge(merged_body, compares_reads, *bodies, keep, self.limits)
         except Refused as refusal:
             return self.refuse(pair, refusal.rule, kind_of(refusal), numbers=refusal.numbers)
         if self.forbids(pair):
@@ -163,7 +164,7 @@ class Fuser:
         if not self.allows(pair):
             return self.refuse(pair, "REWRITES", "rewrites")
         self.take(pair, rule, body)
-        self.graph.merge(producer, consumer, body, dependents)
+        self.graph.merge(producer, consumer, body)
         return True
 
     def merge_with_reader(self, node: FusionNode) -> FusionNode | None:
@@ -180,8 +181,7 @@ class Fuser:
         pair = (first, second)
         if numbers_of(pair) in self.refused or is_empty(first.body) or is_empty(second.body):
             return None
-        dependents = self.graph.between(first, second)
-        if dependents is None or first in self.graph.sources(second):
+        if self.graph.closes_cycle(first, second) or first in self.graph.sources(second):
             self.refuse(pair, "NO CYCLE")
             return None
         try:
@@ -195,7 +195,7 @@ class Fuser:
             self.refuse(pair, "REWRITES", "rewrites")
             return None
         self.take(pair, "SAME READS", body)
-        return self.graph.merge(first, second, body, dependents)
+        return self.graph.merge(first, second, body)
 
     def allows(self, pair: tuple[FusionNode, FusionNode]) -> bool:
         """Whether two kernels, which may merge, are let."""
@@ -265,7 +265,7 @@ class Fuser:
     def recompute(self, producer: FusionNode) -> bool:
         """RECOMPUTE: users compute a trivial expression themselves where that moves fewer bytes than storing it."""
         body = producer.body
-        if is_empty(body) or body.inner or len(body.results) != 1 or len(producer.outputs[0].readers) < 2:
+        if is_empty(body) or body.inner or len(body.outputs) != 1 or len(producer.outputs[0].readers) < 2:
             return False
         nodes = body.nodes
         if not cost.is_trivial(nodes):
@@ -281,7 +281,7 @@ class Fuser:
                 self.refuse((producer, user), "NO POINTS", "legal", "recompute")
                 continue
             try:
-                bodies[user] = inline(body, user.body, set(), self.limits)
+                _, bodies[user] = self.outlines.merge(recomputed_body, never, body, user.body, set(), self.limits)
             except Refused as refusal:
                 self.refuse((producer, user), refusal.rule, kind_of(refusal), "recompute", refusal.numbers)
         everywhere = len(bodies) == len(users)
@@ -346,6 +346,11 @@ def labels(pair: tuple[FusionNode, FusionNode]) -> str:
     return f"{pair[0].body.label} -> {pair[1].body.label}"
 
 
+def recomputed_body(producer: Body, consumer: Body, keep: set[Tensor], limits: Limits) -> tuple[str, Body]:
+    """As merged_body, of a producer that stays for others. Raises Refused."""
+    return "RECOMPUTE", inline(producer, consumer, keep, limits)
+
+
 def merged_body(producer: Body, consumer: Body, keep: set[Tensor], limits: Limits) -> tuple[str, Body]:
     """The rule by which two kernels merge, and the kernel. Raises Refused."""
     found = sites(producer, consumer)
@@ -358,6 +363,18 @@ def merged_body(producer: Body, consumer: Body, keep: set[Tensor], limits: Limit
         return "SAME ROWS", join(producer, consumer, keep, limits, found)
     except Refused:
         return "ONE SPACE", inline(producer, consumer, keep, limits, found)
+
+
+def compares_reads(producer: Body, consumer: Body) -> bool:
+    """Whether merged_body looks at where both read the same tensors."""
+    try:
+        return bool(producer.inner) or _splits_dims(sites(producer, consumer), consumer)
+    except Refused:
+        return False
+
+
+def never(producer: Body, consumer: Body) -> bool:
+    return False
 
 
 def _splits_dims(found: list[ReadSite], consumer: Body) -> bool:

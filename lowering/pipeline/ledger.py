@@ -13,7 +13,8 @@ class Ledger:
     """What passes decided. `rewrites` numbers what they rewrite, and may refuse it; without it all is allowed.
     `fusion` has a record of each pair that a fusion pass looks at, where somebody asked for them.
 
-    left, given   by function, the graph that a fusion pass has made of it and written back, and that of the pass just before
+    left, given   by function, what a pass knows of it that the next one may use, and that of the pass just before: the graph that a fusion
+                  pass has made of it and written back, or which of its kernels are alike
     """
 
     entries: list[LedgerEntry] = field(default_factory=list)
@@ -24,8 +25,8 @@ class Ledger:
 
     def between_passes(self) -> None:
         """What a pass has left is given to the next one, and to none behind that: each changes the module."""
-        for graph in self.given.values():
-            graph.release()
+        for known in self.given.values():
+            known.release()
         self.given, self.left = self.left, {}
 
     def forget(self) -> None:

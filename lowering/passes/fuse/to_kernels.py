@@ -7,9 +7,10 @@ from typing import Any
 from mlirc.dialects.core.bindings import ir
 from mlirc.dialects.core.graph_ops import Constant, Copy, Size, View
 from mlirc.dialects.core.kernel_builder import KernelBuilder
-from mlirc.dialects.core.kernel_forms import form_of, operand
+from mlirc.dialects.core.kernel_forms import elementwise, form_of, operand
 from mlirc.dialects.core.symbols import Int
 from mlirc.dialects.core.tensor_types import info_of
+from mlirc.lowering.kernel.alike import AlikeKernels
 from mlirc.lowering.kernel.label import MINOR
 from mlirc.lowering.pipeline.ledger import Ledger
 
@@ -35,6 +36,7 @@ class ToKernels:
     gives = "kernel"
 
     def run(self, function: Any, ledger: Ledger) -> None:
+        alike = AlikeKernels()
         # Users first: forms look at the constants and iotas behind their operands, which are then often not needed.
         for op in reversed(list(function.regions[0].blocks[0].operations)):
             form = number if is_number(op) else None if moves(op) else form_of(type(op))
@@ -46,9 +48,13 @@ class ToKernels:
             if form is not None and used:
                 with ir.InsertionPoint(op), op.location:
                     values = form(kernel_maker(op.location), op)
+                if form is elementwise:
+                    alike.add(values[0], op)
                 for old, new in zip(op.results, values, strict=True):
                     old.replace_all_uses_with(new)
             op.operation.erase()
+        if ledger.fusion is None:
+            ledger.left[function.operation] = alike
 
 
 def kernel_maker(location: ir.Location) -> Callable[..., KernelBuilder]:
