@@ -14,7 +14,7 @@ from mlirc.dialects.core import aten_arguments, symbols
 from mlirc.dialects.core.bindings import ir
 from mlirc.dialects.core.dialect import attribute_value
 from mlirc.dialects.core.tensor_types import TensorInfo, info_of
-from mlirc.lowering.module.rules import expect, text_attribute
+from mlirc.lowering.module.rules import expect, rules_of, text_attribute
 
 REORDER = "mkldnn._reorder_convolution_weight.default"
 CONVOLVE = "mkldnn._convolution_pointwise.default"
@@ -43,23 +43,28 @@ def _verify(function: Any, frozen: list[Window | None]) -> list[Window | None]:
     known: dict[ir.Value, Window | None] = {}
     arguments = list(block.arguments)
     known |= dict(zip(arguments[len(arguments) - len(frozen) :], frozen, strict=False))
-    for k, x in enumerate(arguments):
-        expect(
-            not is_packed(x) or known.get(x) is not None, function, f"argument {k} is of oneDNN", "let @prepare make it"
-        )
+    with rules_of(function):
+        for k, x in enumerate(arguments):
+            right = not is_packed(x) or known.get(x) is not None
+            expect(right, function, f"argument {k} is of oneDNN", "let @prepare make it")
     for op in block.operations:
-        name = op.operation.name
-        called = text_attribute(op, "op") if name == "mlircx.aten" else ""
-        if called == REORDER:
-            known[op.results[0]] = _packing(op)
-        elif called in AFTER:
-            _convolution(op, called, known)
-        elif name == "func.return" and function.name.value == "prepare":
+        if op.operation.name == "func.return" and function.name.value == "prepare":
             return [known.get(x) for x in op.operands]
-        elif name != "mlirc.release":
-            for x in (*op.operands, *op.results):
-                expect(not is_packed(x), op, "reads weights that oneDNN packed", "a convolution of oneDNN's reads them")
+        with rules_of(op):
+            _verify_op(op, known)
     return []
+
+
+def _verify_op(op: Any, known: dict[ir.Value, Window | None]) -> None:
+    name = op.operation.name
+    called = text_attribute(op, "op") if name == "mlircx.aten" else ""
+    if called == REORDER:
+        known[op.results[0]] = _packing(op)
+    elif called in AFTER:
+        _convolution(op, called, known)
+    elif name != "mlirc.release":
+        for x in (*op.operands, *op.results):
+            expect(not is_packed(x), op, "reads weights that oneDNN packed", "a convolution of oneDNN's reads them")
 
 
 def is_packed(x: ir.Value) -> bool:

@@ -72,6 +72,25 @@ def test_any_attribute_of_a_function_is_refused_in_a_line(name, value):
             verify_file(module)
 
 
+UNREADABLE = ("tensor<?x8xf32>", "tensor<4x8xf32, 1 : i64>", "tensor<*xf32>")
+
+
+@pytest.mark.parametrize("runs", [False, True])
+@pytest.mark.parametrize("type_", UNREADABLE)
+@pytest.mark.parametrize("at", [1, 2, 3])
+def test_a_type_that_is_not_ours_is_refused_in_a_line(at, type_, runs):
+    """As an argument's, a result's of an op, and both of the last op."""
+    x, y, z = (type_ if k in (at, at - 1) else X for k in (1, 2, 3))
+    text = f"""func.func @graph(%x: {x}) -> {z} {{
+      %0 = "mlircx.aten"(%x) {{op = "aten.relu.default", args = "[]", aliases = "-1"}} : ({x}) -> {y}
+      %1 = "mlircx.aten"(%0) {{op = "aten.relu.default", args = "[]", aliases = "-1"}} : ({y}) -> {z}
+      return %1 : {z}}}"""
+    with context():
+        module = ir.Module.parse(text)
+        with pytest.raises(StageError):
+            verify_file(module, runs)
+
+
 def test_a_product_with_gelu_is_of_gpus():
     text = f"""func.func @graph(%b: tensor<8xf32>, %x: {X}, %w: tensor<8x8xf32>) -> {X} {{
       %0 = "mlirc.addmm_gelu"(%b, %x, %w) : (tensor<8xf32>, {X}, tensor<8x8xf32>) -> {X}
