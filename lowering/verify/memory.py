@@ -64,8 +64,10 @@ class MemoryVerifier:
     def begin(self) -> None:
         arguments = list(self.function.regions[0].blocks[0].arguments)
         tensors = [(k, x) for k, x in enumerate(arguments) if isinstance(x.type, ir.RankedTensorType)]
-        named = [x["mlirc.symbol"] for x in argument_attributes(self.function) if "mlirc.symbol" in x]
-        self.bind(symbols.parse(ir.StringAttr(name).value) for name in named)
+        for x, named in zip(arguments, argument_attributes(self.function), strict=False):
+            if "mlirc.symbol" in named:
+                integer(self.function, x)
+                self.bind((symbols.parse(ir.StringAttr(named["mlirc.symbol"]).value),))
         self.bind(n for _, x in tensors for n in info_of(x).shape)
         for k, argument in tensors:
             info = info_of(argument)
@@ -185,6 +187,8 @@ class MemoryVerifier:
             aten = name in ("mlircx.aten", "mlircx.aten_effect")
             aliases = list_attribute(op, "aliases") if aten and "aliases" in op.attributes else ()
             if aten and "mlirc.symbol" in op.attributes:
+                for x in op.results:
+                    integer(op, x)
                 self.bind((symbols.parse(text_attribute(op, "mlirc.symbol")),))
             for k, result in enumerate(op.results):
                 if not isinstance(result.type, ir.RankedTensorType):
@@ -286,3 +290,8 @@ class MemoryVerifier:
             while root is not None:
                 expect(root.kind != "slot" or not planned, op, f"result {k} lies in the arena", "allocate it")
                 root = root.alias_of
+
+
+def integer(op: Any, x: ir.Value) -> None:
+    """What carries a symbol is an integer: code computes sizes with it."""
+    expect(str(x.type) == "i64", op, f"a symbol is a {x.type}", "a symbol is an i64")

@@ -91,6 +91,20 @@ def test_a_type_that_is_not_ours_is_refused_in_a_line(at, type_, runs):
             verify_file(module, runs)
 
 
+@pytest.mark.parametrize("type_", ["f64", "tensor<f64>", "tensor<i64>", "tensor<4x8xf32>"])
+def test_a_symbol_is_an_integer(type_):
+    """As an argument, and as the result of a call."""
+    scale = f'%1 = "mlirc.size"() {{expr = "u0"}} : () -> tensor<f64> {NEG.partition("return")[0]}'
+    call = f'%s = "mlircx.aten"(%x) {{op = "aten.item.default", args = "[]", aliases = "-1", mlirc.symbol = "u0"}} : ({X}) -> {type_}'
+    argument = f'func.func @graph(%x: {X}, %s: {type_} {{mlirc.symbol = "u0"}}) -> {X} {{ {scale} return %0 : {X} }}'
+    result = f"func.func @graph(%x: {X}) -> {X} {{ {call} {scale} return %0 : {X} }}"
+    for text in (argument, result):
+        with context():
+            module = ir.Module.parse(text)
+            with pytest.raises(StageError, match="a symbol is an i64"):
+                verify_file(module)
+
+
 def test_a_product_with_gelu_is_of_gpus():
     text = f"""func.func @graph(%b: tensor<8xf32>, %x: {X}, %w: tensor<8x8xf32>) -> {X} {{
       %0 = "mlirc.addmm_gelu"(%b, %x, %w) : (tensor<8xf32>, {X}, tensor<8x8xf32>) -> {X}
