@@ -21,6 +21,7 @@ from typing import Any, TypeVar
 import torch
 
 from mlirc.codegen.process import limits as process_limits
+from mlirc.codegen.process import module_imports
 from mlirc.codegen.process.floating_point import use_default_mode
 from mlirc.codegen.process.signal_handlers import handlers_error
 from mlirc.dialects.core.fork_locks import fork_lock, quiet_before_forks
@@ -224,6 +225,9 @@ def _detached(made: Future[None], work: Callable[..., None], *args: Any) -> None
         made.set_result(work(*args))
     except Exception as error:
         made.set_exception(error)
+
+
+quiet_before_forks(module_imports.wait, module_imports.none_begun)
 
 
 @cache
