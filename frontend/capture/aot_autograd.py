@@ -29,7 +29,7 @@ from mlirc.frontend.partition.random_states import name_random_states
 from mlirc.frontend.partition.recomputation import decompositions
 from mlirc.frontend.partition.saved_activation_layouts import save_channels_last, take_as_saved
 from mlirc.frontend.partition.undefined_tangents import compile_backward, partition
-from mlirc.frontend.strides.traced import with_eager_strides
+from mlirc.frontend.strides.traced import traced_as_eager
 from mlirc.frontend.torch_compat.aot_autograd.donated_buffers import keep_saved
 from mlirc.frontend.torch_compat.aot_autograd.returned_inputs import loses_results
 from mlirc.frontend.torch_compat.dynamo.input_sources import name_as_guarded
@@ -81,13 +81,15 @@ class Capture:
         """The callable of a graph of Dynamo's."""
         name_as_guarded(gm, inputs)
         simplify_attention(gm, self.options)
-        with with_eager_strides(inputs):
-            try:
-                run = self.traced_once(gm, inputs, how_to_trace())
-            except ResultLost:
-                run = self.traced_once(gm, inputs, how_to_trace() | {"keep_inference_input_mutations": False})
+        run = traced_as_eager(inputs, partial(self.traced_whole, gm, inputs))
         self.noted.finish()
         return run
+
+    def traced_whole(self, gm: GraphModule, inputs: Sequence[Any]) -> Callable:
+        try:
+            return self.traced_once(gm, inputs, how_to_trace())
+        except ResultLost:
+            return self.traced_once(gm, inputs, how_to_trace() | {"keep_inference_input_mutations": False})
 
     def traced_once(self, gm: GraphModule, inputs: Sequence[Any], how: dict[str, Any]) -> Callable:
         return traced(

@@ -3,6 +3,7 @@
 import dataclasses
 import inspect
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import sympy
@@ -28,7 +29,7 @@ from mlirc.frontend.package.signature import (
     symbols_used,
 )
 from mlirc.frontend.package.small_sizes import SMALL, check_small_sizes
-from mlirc.frontend.strides.traced import with_eager_strides
+from mlirc.frontend.strides.traced import traced_as_eager
 from mlirc.frontend.torch_compat.composite_operators import composite_operators
 from mlirc.frontend.torch_compat.dynamo.trees import argument_trees
 from mlirc.frontend.torch_compat.fake_tensors import storage_id
@@ -146,9 +147,10 @@ def _forward(function: Any, positional: int) -> Any:
 def functional(program: ExportedProgram) -> Functional:
     """The program's graph with its operators decomposed as for torch.compile, and its writes at its end."""
     fakes = [node.meta.get("val") for node in program.graph.find_nodes(op="placeholder")]
-    with with_eager_strides([x for x in fakes if isinstance(x, torch.Tensor)]), torch.no_grad():
-        parts = {**(composite_operators() or {}), **(list_operators() or {}), **quantized_operators()}
-        program = program.run_decompositions(parts)
+    parts = {**(composite_operators() or {}), **(list_operators() or {}), **quantized_operators()}
+    with torch.no_grad():
+        tensors = [x for x in fakes if isinstance(x, torch.Tensor)]
+        program = traced_as_eager(tensors, partial(program.run_decompositions, parts))
     gm = program.graph_module
     drop_known_types(gm)
     placeholders = gm.graph.find_nodes(op="placeholder")

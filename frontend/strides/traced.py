@@ -2,18 +2,35 @@
 eager.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
+from mlirc.codegen.process.signal_handlers import raise_of_handler
 from mlirc.frontend.strides import dimension_order as order
 from mlirc.frontend.strides.kernel_dtypes import with_dtypes_of_kernel
 from mlirc.frontend.strides.promised_dtypes import with_eager_dtypes, with_eager_sizes, with_eager_statistics
 from mlirc.frontend.strides.rules import rule_of
+from mlirc.frontend.torch_compat.aot_autograd.merged_branches import refuses_branches
 from mlirc.frontend.torch_compat.fake_dispatch import fake_dispatch
 from mlirc.frontend.torch_compat.fake_tensors import FakeTensor, detect_fake_mode, storage_id
+
+T = TypeVar("T")
+
+
+def traced_as_eager(inputs: Sequence[Any], trace: Callable[[], T]) -> T:
+    """What `trace()` gives of a graph with these inputs. Its fake tensors have eager's strides, unless torch.cond refuses its branches for them:
+    then they have those that PyTorch gives them."""
+    try:
+        with with_eager_strides(inputs):
+            return trace()
+    except (AssertionError, RuntimeError) as error:
+        raise_of_handler(error)
+        if not refuses_branches(error):
+            raise
+    return trace()
 
 
 @contextmanager

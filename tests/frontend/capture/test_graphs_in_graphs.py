@@ -1,5 +1,7 @@
 """Operators that take functions (cond, while_loop, scan, map, associative_scan, ...): eager's answers and gradients, and a true reason."""
 
+import math
+
 import pytest
 import torch
 from torch._higher_order_ops import associative_scan, scan, while_loop
@@ -110,3 +112,29 @@ def test_what_dynamo_does_not_look_into_is_told():
     sparse = torch.eye(3).to_sparse_csr()
     (broken,) = mlirc.explain(lambda s, x: torch.sparse.mm(s, x).sin())(sparse, X).data["graph_breaks"]
     assert "sparse" in broken["reason"]
+
+
+APART = {
+    "results": ((1, 3), torch.t, lambda x: x.flip(0), lambda x: torch.nn.functional.layer_norm(x, x.shape[-1:])),
+    "gradients": ((4, 1), torch.t, lambda x: x.cumsum(1), lambda x: x * 1.0),
+    "products": (
+        (4, 1),
+        torch.clone,
+        lambda x: (x.t() @ x.new_ones(4, 4)).t() * 1,
+        lambda x: torch.einsum("ij,kj->ik", x, x.new_ones(1, 1)),
+    ),
+}
+
+
+@pytest.mark.parametrize("what", APART)
+def test_branches_that_lie_apart_in_a_dimension_of_size_1(what):
+    """PyTorch merges the branches' strides, and refuses eager's where they differ in a dimension that nobody walks."""
+    shape, lie, one, other = APART[what]
+    run = torch.compile(
+        lambda flag, x: torch.cond(flag, one, other, (x,)), backend="mlirc", options={"fallback": "error"}
+    )
+    for flag in (True, False):
+        x = lie(torch.linspace(-1, 2, math.prod(shape)).reshape(shape)).requires_grad_()
+        y, z = run(torch.tensor(flag), x), (one if flag else other)(x)
+        found, expected = (torch.autograd.grad(r.square().sum(), x) for r in (y, z))
+        torch.testing.assert_close((y, found), (z, expected))
