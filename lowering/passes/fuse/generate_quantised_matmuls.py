@@ -1,6 +1,6 @@
 """generate-quantised-matmuls: a few rows by a quantised weight become a kernel that reads the packed bytes."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
@@ -68,6 +68,9 @@ class GenerateQuantisedMatmuls:
     or uint8, or from bytes of two 4-bit numbers, `& 15` and `>> 4`, stacked along k. The kernel computes it in float32 and
     does not round it to its dtype, so that its error is at most eager's. A rounding that the user wrote stays (ROUNDED).
 
+    One row by a weight [K, N] that is unpacked from words of several numbers, as GPTQ's and AWQ's are, is sums along k of rows times weight.
+    Fusion computes the weight in them, for a vector of columns at a time, and stores it nowhere (AS IT IS UNPACKED).
+
     NOT WRITTEN  the graph writes none of what the kernel reads
     MANY ROWS    more rows, or a symbol: the weight is dequantised once, for the library
     PACKED       columns do not lie along k, byte by byte
@@ -82,6 +85,10 @@ class GenerateQuantisedMatmuls:
         for op in operations:
             found = operands_of(op)
             if found is None:
+                if multiplies_unpacked(op) and ledger.allows(self.name, op):
+                    line = source_line(op.location)
+                    ledger.record(self.name, "generate", op.operation.name, "AS IT IS UNPACKED", True, line)
+                    replace_by(op, column_sums)
                 continue
             bias, x, weight, columns = found
             against = "NOT WRITTEN" if reads_of(weight) & written else refused(x, weight, columns)
@@ -97,10 +104,14 @@ class GenerateQuantisedMatmuls:
             )
             if against:
                 continue
-            with ir.InsertionPoint(op), op.location:
-                made = quantised_kernel(bias, x, weight, op.results[0])
-            op.results[0].replace_all_uses_with(made)
-            op.operation.erase()
+            replace_by(op, lambda op, found=(bias, x, weight): quantised_kernel(*found, op.results[0]))
+
+
+def replace_by(op: Any, build: Callable[[Any], ir.Value]) -> None:
+    with ir.InsertionPoint(op), op.location:
+        made = build(op)
+    op.results[0].replace_all_uses_with(made)
+    op.operation.erase()
 
 
 def operands_of(op: Any) -> tuple[list[ir.Value], ir.Value, Weight, tuple[Int, Int]] | None:
@@ -245,6 +256,34 @@ def simplest(at: Int, steps: int) -> Int | None:
     return None
 
 
+# ---- a weight of words
+
+WORDS = (torch.int32, torch.int64)
+UNPACKING = ("mlirc.mul", "mlirc.sub", "mlirc.add", "mlirc.cast", "mlirc.view")
+
+
+def multiplies_unpacked(op: Any) -> bool:
+    """Whether the op multiplies one row by a weight that is unpacked from words, for nothing else."""
+    if op.operation.name not in ("mlirc.matmul", "mlirc.addmm"):
+        return False
+    *_, x, w = op.operands
+    rows, weight = info_of(x), info_of(w)
+    if rows.device != "cpu" or rows.dtype not in FLOATS or (rows.rank, weight.rank) != (2, 2) or rows.shape[0] != 1:
+        return False
+    static = all(isinstance(n, int) and n > 0 for n in weight.shape)
+    return static and weight.stride == (weight.shape[1], 1) and comes_of_words(w)
+
+
+def comes_of_words(x: ir.Value) -> bool:
+    """Whether elementwise ops and views, of one reader each, compute it of bits of words."""
+    if isinstance(x.owner, ir.Block) or len(list(x.uses)) != 1:
+        return False
+    op = x.owner
+    if op.operation.name == "mlirc.bitwise_and":
+        return info_of(x).dtype in WORDS
+    return op.operation.name in UNPACKING and any(map(comes_of_words, op.operands))
+
+
 # ---- the kernel
 
 
@@ -262,6 +301,20 @@ def quantised_kernel(bias: list[ir.Value], x: ir.Value, weight: Weight, result: 
     if weight.scale is not None:
         w = k.mul(w, k.read(weight.scale.tensor, weight.scale.index))
     total = k.reduce("sum", k.mul(k.read(x, (row, step)), w))
+    for b in bias:
+        total = k.add(total, k.read(b, broadcast_map(b, (row, column))))
+    return k.finish([(total, (row, column), out)])[0]
+
+
+def column_sums(op: Any) -> ir.Value:
+    """The sums along k of a row times a weight [K, N]."""
+    *bias, x, w = op.operands
+    out = info_of(op.results[0])
+    k = KernelBuilder(out.shape, info_of(x).shape[-1:], "unpacked_matmul")
+    row, column, step = k.dims
+    total = k.reduce(
+        "sum", k.mul(k.cast(k.read(x, (row, step)), torch.float32), k.cast(k.read(w, (step, column)), torch.float32))
+    )
     for b in bias:
         total = k.add(total, k.read(b, broadcast_map(b, (row, column))))
     return k.finish([(total, (row, column), out)])[0]
