@@ -258,7 +258,7 @@ def simplest(at: Int, steps: int) -> Int | None:
 
 # ---- a weight of words
 
-WORDS = (torch.int32, torch.int64)
+PACKED_DTYPES = (torch.int32, torch.int64)
 UNPACKING = ("mlirc.mul", "mlirc.sub", "mlirc.add", "mlirc.cast", "mlirc.view")
 
 
@@ -271,17 +271,17 @@ def multiplies_unpacked(op: Any) -> bool:
     if rows.device != "cpu" or rows.dtype not in FLOATS or (rows.rank, weight.rank) != (2, 2) or rows.shape[0] != 1:
         return False
     static = all(isinstance(n, int) and n > 0 for n in weight.shape)
-    return static and weight.stride == (weight.shape[1], 1) and comes_of_words(w)
+    return static and weight.stride == (weight.shape[1], 1) and comes_of_packed(w)
 
 
-def comes_of_words(x: ir.Value) -> bool:
+def comes_of_packed(x: ir.Value) -> bool:
     """Whether elementwise ops and views, of one reader each, compute it of bits of words."""
     if isinstance(x.owner, ir.Block) or len(list(x.uses)) != 1:
         return False
     op = x.owner
     if op.operation.name == "mlirc.bitwise_and":
-        return info_of(x).dtype in WORDS
-    return op.operation.name in UNPACKING and any(map(comes_of_words, op.operands))
+        return info_of(x).dtype in PACKED_DTYPES
+    return op.operation.name in UNPACKING and any(map(comes_of_packed, op.operands))
 
 
 # ---- the kernel

@@ -275,26 +275,26 @@ def test_a_rounding_that_the_user_wrote_stays():
         assert taken(rounded, given(per_channel, BF16, 2)) == []
 
 
-def of_words(x, words, zeros, scale, groups, bias):
+def gptq(x, packed, zeros, scale, groups, bias):
     """GPTQ's form: eight numbers along k in a word of the weight, along n in one of the zeros; `groups` says where each step's are."""
     shifts = torch.arange(0, 32, 4, dtype=torch.int32)
     zeros = torch.bitwise_and(torch.bitwise_right_shift(zeros[:, :, None], shifts), 15).reshape(scale.shape)
-    w = torch.bitwise_and(torch.bitwise_right_shift(words[:, None], shifts[:, None]), 15).reshape(-1, scale.shape[1])
+    w = torch.bitwise_and(torch.bitwise_right_shift(packed[:, None], shifts[:, None]), 15).reshape(-1, scale.shape[1])
     return x @ (scale[groups] * (w - zeros[groups])).to(x.dtype) + bias
 
 
 @pytest.mark.parametrize("dtype", [F32, BF16])
 @pytest.mark.parametrize("n", [40, 8])
-def test_words_of_eight_numbers_are_unpacked_in_registers(n, dtype):
-    words, zeros = (torch.randint(-(2**31), 2**31 - 1, shape, dtype=torch.int32) for shape in ((64, n), (4, n // 8)))
+def test_eight_numbers_in_an_integer_are_unpacked_in_registers(n, dtype):
+    packed, zeros = (torch.randint(-(2**31), 2**31 - 1, shape, dtype=torch.int32) for shape in ((64, n), (4, n // 8)))
     x, scale, bias = torch.randn(1, 512).to(dtype), torch.rand(4, n).to(dtype), torch.randn(n).to(dtype)
-    given = x, words, zeros, scale, torch.arange(512) // 128, bias
+    given = x, packed, zeros, scale, torch.arange(512) // 128, bias
     torch._dynamo.reset()
-    made, own = torch.compile(of_words, backend="mlirc", options={"fallback": "error"})(*given), of_words(*given)
-    exact = of_words(*(y.double() if y.is_floating_point() else y for y in given))
+    made, own = torch.compile(gptq, backend="mlirc", options={"fallback": "error"})(*given), gptq(*given)
+    exact = gptq(*(y.double() if y.is_floating_point() else y for y in given))
     assert (made.dtype, made.stride()) == (own.dtype, own.stride())
     assert (made - exact).norm() <= 2 * (own - exact).norm()
     torch._dynamo.reset()
-    (graph,) = mlirc.explain(of_words)(*given).data["graphs"]
+    (graph,) = mlirc.explain(gptq)(*given).data["graphs"]
     assert "AS IT IS UNPACKED" in [entry["rule"] for entry in graph["ledger"]]
     assert max(int(kernel["written"]) for kernel in graph["kernels"]) < 512 * n
