@@ -1,7 +1,7 @@
 """PyTorch's random generator of an NVIDIA GPU: the C++ functions that take its state, and the offset of its lock.
 
-The lock's offset follows from sizes of members, which are read from PyTorch's installed headers. Two checks come before any use: the
-bytes there must be an unlocked mutex, and the state, taken once without advancing it, must be the one that Python's interface gives.
+The lock's offset follows from the sizes of members, which PyTorch's installed headers give. Two checks come before any use. The bytes at
+the offset must be an unlocked mutex. The state, taken without advancing it, must be the one that Python's interface gives.
 """
 
 import ctypes

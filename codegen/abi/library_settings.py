@@ -11,7 +11,7 @@ MIXED = "mixed"
 
 
 def library_settings() -> list[Any]:
-    """What they are now."""
+    """The switches as they are now."""
     plain, precisions = settings_of_c() or (_plain, _precisions)
     settings = plain()
     try:

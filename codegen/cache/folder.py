@@ -60,7 +60,7 @@ class CacheFolder:
         _make(path)
 
     def get(self, kind: str, key: str) -> CacheEntry | None:
-        """The entry, verified; None where there is none or it is damaged, which is reported, and removed."""
+        """The verified entry. None where there is none. A damaged entry is reported and removed, and counts as none."""
         path = self._path(kind, key)
         try:
             with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK), "rb") as file:
@@ -91,7 +91,7 @@ class CacheFolder:
         self._write(kind, keys, pack(keys, entry))
 
     def add(self, kind: str, key: str, content: bytes) -> None:
-        """Keeps the bytes of an entry that another process was told of. Raises DamagedEntry where they are none of that kind and key."""
+        """Writes the bytes of an entry that come from another process. Raises DamagedEntry where they are no entry of that kind and key."""
         keys, _ = unpack_any(content)
         if key not in keys or not all(isinstance(name, str) and _NAME.fullmatch(f"{name}.{kind}") for name in keys):
             raise DamagedEntry("it was written under another name")
@@ -105,7 +105,7 @@ class CacheFolder:
         temporary = ""
         try:
             handle, temporary = tempfile.mkstemp(prefix=".", suffix=".part", dir=self.path)
-            with open(handle, "wb") as file:  # not synchronized: what a crash tears, its digest shows
+            with open(handle, "wb") as file:  # without fsync: the digest tells of a file that a crash cut off
                 file.write(content)
             for key in keys[1:]:
                 with contextlib.suppress(FileExistsError):  # another process made the same
@@ -128,7 +128,7 @@ class CacheFolder:
         self._puts += 1
 
     def forget(self, kind: str, key: str, why: str) -> None:
-        """Removes an entry that is no good, and says so."""
+        """Removes a damaged entry, and warns of it."""
         path = self._path(kind, key)
         self.counts[kind, "damaged"] += 1
         warn(f"mlirc's disk cache ignores {path} and makes it anew: {why}")
@@ -136,12 +136,12 @@ class CacheFolder:
             path.unlink()
 
     def size(self) -> tuple[int, int]:
-        """How many files it has, and how many bytes they take."""
+        """The number of files, and their size in bytes."""
         inodes = {status.st_ino: status.st_size for _, status in self._files()}
         return sum(1 for _ in self._files()), sum(inodes.values())
 
     def shrink(self, limit: int | None = None) -> None:
-        """Removes what was not used for longest until no more than `limit` bytes are left, and unfinished files."""
+        """Removes the least recently used files until at most `limit` bytes are left, and files that were never finished."""
         limit = self.limit if limit is None else limit
         files = sorted(self._files(), key=lambda item: item[1].st_mtime)
         left = sum({status.st_ino: status.st_size for _, status in files}.values())
@@ -192,7 +192,7 @@ def folder() -> CacheFolder | None:
 
 
 def is_off() -> bool:
-    """Whether the environment says that there shall be no cache."""
+    """Whether the environment turns the cache off."""
     return os.environ.get(VARIABLE, "") == OFF
 
 
@@ -212,7 +212,7 @@ def _folder(named: str, limit: str) -> CacheFolder | None:
 
 @lru_cache(maxsize=256)
 def warn(message: str) -> None:
-    """Warns of each thing once a process; a line of the log where the user has made warnings errors."""
+    """Gives each warning once in a process; where the user has made warnings errors, as a line of the log."""
     try:
         warnings.warn(message, stacklevel=3)
     except Warning:

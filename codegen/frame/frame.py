@@ -1,7 +1,7 @@
-"""The frame of a host program, with which ops are written: values, owned handles, failures, calls.
+"""Writes the parts that all ops of a host program share: values, owned handles, failures, calls.
 
-Every handle that the program owns sits in `%frame` from the moment it exists; a failure anywhere goes to one block that
-frees what is there. A call that may fail has a *site*, which says for the message what was called and where from.
+The program keeps each handle that it owns in `%frame`, from the moment the handle exists. A failure jumps to one block, which frees all
+of them. A call that may fail has a *site*: the op and its source line, for the error's message.
 """
 
 from collections.abc import Iterator, Mapping
@@ -25,7 +25,7 @@ def location_text(location: ir.Location) -> str:
 
 @dataclass
 class HostRoot:
-    """Memory that buffers are parts of.
+    """A block of memory; buffers are parts of it.
 
     kind      "argument"; "number": an argument that is a Python number; "arena": a slot of the arena; "owned": by the frame
     handle    its tensor; none for a number and a slot
@@ -104,13 +104,12 @@ class Frame:
         self.text.declared["llvm.memset.p0.i64"] = "void (ptr, i8, i64, i1)"
 
     def forget_site(self) -> None:
-        """A function that was called may have noted another place as what fails next."""
+        """Called after a call of a function that may have written its own site to %site."""
         self._site = -1
 
     @contextmanager
     def scope(self) -> Iterator[None]:
-        """What is written inside may not run, or run again: nothing behind it uses what it computes, and the handles that it
-        makes are freed at its end."""
+        """For text that may run any number of times: later text uses no value of it, and its handles are freed at its end."""
         sizes, first = self.sizes, self.frame_size
         bound, known, self._site = dict(sizes.bound), dict(sizes.known), -1
         yield
@@ -120,7 +119,7 @@ class Frame:
 
     @contextmanager
     def out_of_line(self) -> Iterator[None]:
-        """What is written inside goes to the end of the function. It may use what came before, and not the reverse."""
+        """Puts the text that is written inside at the end of the function. That text may use earlier values; later text may not use its own."""
         before, self.text.lines, site = self.text.lines, [], self._site
         self._site = -1
         yield
@@ -130,7 +129,7 @@ class Frame:
     # ---- calls and failures
 
     def at_site(self) -> int:
-        """Notes what is being written as what fails next; its number."""
+        """Writes the site of the current op to %site, if another is there; returns its number."""
         site = FailureSite(self.op, self.location)
         if self._site < 0 or self.sites[self._site] != site:
             self._site = self.new_sites([site])
@@ -138,7 +137,7 @@ class Frame:
         return self._site
 
     def new_sites(self, sites: list[FailureSite]) -> int:
-        """The number of the first; `%site` is then to be written by the caller."""
+        """Adds sites, and returns the number of the first. The caller writes `%site`."""
         self.sites += sites
         self._site = -1
         return len(self.sites) - len(sites)
@@ -157,7 +156,7 @@ class Frame:
         return self.text.call_link(name, self.native[name], *args)
 
     def python_object(self, position: int) -> str:
-        """What Python has for the program at that position (runtime/python_side.py), borrowed."""
+        """A borrowed reference to the Python object at that position (runtime/python_side.py)."""
         return self.text.value(self.text.call_text("PyTuple_GetItem", "ptr (ptr, i64)", "%self", str(position)))
 
     def shim(self, name: str, *args: str) -> None:
@@ -207,7 +206,7 @@ class Frame:
         return str(shim.dtype_code(info.dtype)), *map(str, shim.device_codes(info.device))
 
     def memory(self, x: HostBuffer) -> str:
-        """A handle on the buffer's memory alone: nothing is known of the tensor that it belongs to, or keeps it."""
+        """The handle of a tensor on the buffer's memory, which does not keep that memory alive."""
         if not x.blob:
             place = self.new_handle()
             arguments = (self.address(x), *self.layout(x.info), "0", *self.kind(x.info))

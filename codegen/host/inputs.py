@@ -11,7 +11,7 @@ from mlirc.dialects.core.tensor_types import info_of
 
 
 def read_inputs(frame: Frame, function: Any) -> None:
-    """Gives every argument of the function its value, and every symbol that they determine."""
+    """Gives each argument of the function its value, and each symbol that the arguments determine."""
     arguments = list(function.regions[0].blocks[0].arguments)
     attributes = list(function.attributes["arg_attrs"]) if "arg_attrs" in function.attributes else [{}] * len(arguments)
     text, count = frame.text, len(arguments)
@@ -55,7 +55,7 @@ def letter(argument: ir.Value, attributes: Any) -> str:
 
 
 def bind_symbols(frame: Frame, arguments: list[ir.Value], attributes: list[Any]) -> None:
-    """A symbol is the argument that carries it, else the first size that is it, else what a linear one gives."""
+    """Binds a symbol to the argument that carries it; else to the first size that is the bare symbol; else solves a linear size for it."""
     carried: list[tuple[Expr, str]] = []
     for argument, named in zip(arguments, attributes, strict=True):
         number = frame.values[argument]

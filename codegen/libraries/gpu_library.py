@@ -1,7 +1,7 @@
 """The common part of cuBLASLt and cuDNN: PyTorch's loaded library, a handle for each GPU, and workspace memory.
 
-Native functions that call one of them give 0 when they are done, NO_PLAN where Python has to make a plan first, ATEN where
-ATen has to do it: the library does not take it, or failed.
+Native functions that call one of them return a status: 0 for success, NO_PLAN where Python has to make a plan first, ATEN where ATen
+has to compute the result, because the library does not support the call or failed.
 """
 
 import ctypes
@@ -20,7 +20,7 @@ NO_PLAN, ATEN = 1, 2
 
 
 class NoPlan(Exception):
-    """The library does not take what it is asked for, or not as ATen would do it; the text says why."""
+    """The library does not support a call, or computes it in another way than ATen; the text says why."""
 
 
 def loaded(what: str, names: Sequence[str]) -> ctypes.CDLL:

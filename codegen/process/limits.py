@@ -1,6 +1,6 @@
 """Checks stack size and free address space before compilation, because LLVM and MLIR end the process where either runs out.
 
-with_room(work, *args)      on a thread with a large stack, where the caller's is small; in C's floating-point mode
+with_room(work, *args)      calls work, on a thread with a large stack where the caller's is small, in C's default floating-point mode
 addresses(needed)           raises MemoryError where so many bytes cannot be had (RLIMIT_AS, RLIMIT_DATA, strict overcommit)
 """
 
@@ -24,7 +24,7 @@ T = TypeVar("T")
 STACK = 8 << 20
 """Bytes of the stack of a thread that compiles."""
 ENOUGH = 3 << 20
-"""Bytes of a thread's stack from which on it may compile itself."""
+"""A thread whose stack has so many bytes compiles on its own stack."""
 
 TO_COMPILE = 640 << 20
 """Bytes of addresses that compiling takes: MLIR's library, heaps and stacks of threads."""
@@ -38,7 +38,7 @@ _DETACHED = 1  # PTHREAD_CREATE_DETACHED
 
 _numbers = count(1)
 _waiting: dict[int, tuple[Callable[..., None], tuple[Any, ...]]] = {}
-"""What threads are about to begin."""
+"""By number, the work of threads that were started and have not begun it."""
 
 
 def addresses(needed: int) -> None:
@@ -81,7 +81,7 @@ def _do(made: Future, grad: bool, work: Callable[..., Any], args: tuple[Any, ...
 def start_thread(work: Callable[..., None], *args: Any) -> None:
     """Calls work(*args) on a new thread with a large stack. Raises RuntimeError or MemoryError where none can start.
 
-    C makes the thread. Python has one stack size for all new threads, the user's, and to ask for it is to reset it.
+    C makes the thread. Python's `threading.stack_size` holds for all new threads, so it is the user's; to read it is to reset it.
     """
     library, number = _library(), next(_numbers)
     attributes, made = ctypes.create_string_buffer(_ATTRIBUTES), ctypes.c_size_t()
@@ -108,7 +108,7 @@ def _begin(number: int) -> None:
 
 
 def stack_here() -> int:
-    """Bytes of the calling thread's stack; ENOUGH where nobody says."""
+    """Bytes of the calling thread's stack; ENOUGH where the C library does not tell."""
     library = _library()
     if library is None:
         return ENOUGH
@@ -123,7 +123,7 @@ def stack_here() -> int:
 
 @cache
 def _library() -> ctypes.CDLL | None:
-    """The C library, where it has what is asked here."""
+    """The C library; None where it lacks one of the functions that are called here."""
     library = ctypes.CDLL(None)
     try:
         library.pthread_self.restype = ctypes.c_size_t

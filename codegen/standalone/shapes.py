@@ -1,4 +1,4 @@
-"""The sizes of a graph as C functions, in LLVM IR text: symbols of the sizes of a call, and all that follows from symbols.
+"""Writes C functions, as LLVM IR text, that compute a graph's symbols from the sizes of a call, and expressions from symbols.
 
     void @bind(ptr %sizes, ptr %symbols)        the sizes of all arguments, one after another -> the value of each symbol
     void @describe(ptr %symbols, ptr %numbers)  -> expressions of symbols: what sizes and strides have to be, bytes of the arena
@@ -22,7 +22,7 @@ PREDICATES = {"==": "eq", "!=": "ne", "<=": "sle", ">=": "sge", "<": "slt", ">":
 
 
 class CheckedSizes(SizeText):
-    """Divides by 1 in place of 0 or less: no size that a caller gives stops the process."""
+    """Divides by at least 1, so that no size of a caller's divides by 0, which would end the process."""
 
     def floordiv(self, a: str, b: str) -> str:
         return super().floordiv(a, self.max(b, "1"))
@@ -55,7 +55,7 @@ def bind_text(sizes: Sequence[Int], names: Sequence[str]) -> str:
 
 
 def solution(expr: Any, known: set[str]) -> tuple[str, int, int] | None:
-    """(symbol, a, b) where `expr` is a*symbol + b of a symbol that is not known yet, and a is not 0."""
+    """(symbol, a, b) where `expr` is a*symbol + b, a is not 0, and the symbol is not known yet."""
     names = symbols.free_symbols(expr)
     if len(names) != 1 or names & known:
         return None

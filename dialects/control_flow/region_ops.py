@@ -1,8 +1,8 @@
-"""Ops that run functions: `mlircx.while_loop`, `mlircx.cond` and `mlircx.scan_loop`, which hold them in regions, and `mlircx.invoke`, which
-names one. They are the same at every level.
+"""Ops that run functions, the same at every level. `mlircx.while_loop`, `mlircx.cond` and `mlircx.scan_loop` hold functions in regions;
+`mlircx.invoke` names one.
 
-Each region holds one `func.func`, which is isolated from what is around it: passes, verifiers and the interpreter take it as they take
-@graph. A region's function has no results. It overwrites some of its arguments, as a graph does that mutates its inputs:
+Each region holds one `func.func`. It uses no value from outside, so passes, verifiers and the interpreter treat it as they treat @graph.
+It has no results. It overwrites some of its arguments, as a graph does that mutates its inputs:
 
     %r:2 = "mlircx.while_loop"(%n, %x, %c) ({
       func.func @condition(%n: tensor<i64>, %x: tensor<8xf32>, %c: tensor<8xf32>, %goes_on: tensor<i1>) { ... assign(%goes_on, %0) }
@@ -15,8 +15,8 @@ Functions that several calls share stand in the module, before those that call t
     func.func @region_0(%x: tensor<8xf32>, %w: tensor<8x8xf32>, %y: tensor<8xf32>) { ... assign(%y, %1) }
     func.func @graph(...) { %a = "mlircx.invoke"(%x, %w0) {callee = "region_0"}   %b = "mlircx.invoke"(%a, %w1) {callee = "region_0"} ... }
 
-At graph and kernel level the results are values. At memory level the op has none: `inputs` says how many operands are read, and the
-others are written, the buffers of the results and one of bytes, which is the arena of the regions' functions.
+At graph and kernel level the results are values. At memory level the op has no results: `inputs` says how many operands it reads, and it
+writes the others. These are the buffers of the results, and a buffer of bytes, the arena of the regions' functions.
 """
 
 from collections.abc import Iterator, Sequence
@@ -117,7 +117,7 @@ def callee(op: Any) -> Any:
 
 
 def is_shared(function: Any) -> bool:
-    """Whether a function stands in the module to be invoked."""
+    """Whether a function is one that `mlircx.invoke` names."""
     return function.name.value.startswith(SHARED_NAME)
 
 
@@ -131,7 +131,7 @@ def module_body(op: Any) -> Any:
 
 @dataclass(frozen=True)
 class RegionCall:
-    """An op with regions at any level: its values by their roles. `memory`: what the regions' functions have as their arena."""
+    """The operands and results of an op with regions, at any level, by their roles. `memory` is the arena of the regions' functions."""
 
     op: Any
     carried: int
@@ -146,7 +146,7 @@ class RegionCall:
         return symbols.parse(attribute_value(self.op.attributes["length"]))
 
     def arguments(self) -> list[list[TensorInfo]]:
-        """What each region's function takes."""
+        """The arguments of each region's function."""
         return arguments_of(
             self.op.operation.name,
             self.carried,
@@ -170,7 +170,7 @@ def read_call(op: Any) -> RegionCall:
 def arguments_of(
     name: str, carried: int, scanned: int, given: Sequence[TensorInfo], results: Sequence[TensorInfo]
 ) -> list[list[TensorInfo]]:
-    """What the function of each region takes, for an op with these operands and results."""
+    """The arguments of each region's function, for an op with these operands and results."""
     if name == INVOKE:
         return [[*given, *results]]
     if name == "mlircx.cond":

@@ -50,7 +50,7 @@ class FirstCall:
         return results
 
     def keep(self, what: str, named: dict[str, Any]) -> None:
-        """Writes the values, or notes why it cannot. The call goes on in both cases."""
+        """Writes the values; where that fails, notes why. The call goes on in both cases."""
         record = self.record
         if record.folder is None:
             return

@@ -3,8 +3,8 @@
     iota, arithmetic, concatenation, gathers    a number   at (d0, d1): d1 - 1
     comparisons and logic                       a condition: expressions that are all at least 0 where it holds
 
-Expressions are those of symbols.py in the dimensions d0, d1, ... of one space, whose sizes bound them. What is not known
-for certain is None.
+Expressions are those of symbols.py. Their dimensions d0, d1, ... are those of one space, whose sizes bound them. What is not certain
+is None.
 """
 
 import math
@@ -35,7 +35,7 @@ LOWEST = {dtype: torch.finfo(dtype).min for dtype in (torch.float32, torch.float
 
 @dataclass
 class Elements:
-    """The elements of values at indices in one space; `ranges` gives the size of each of its dimensions by name."""
+    """Finds elements of tensors at indices of one space. `ranges` has the size of each dimension of the space, by name."""
 
     ranges: dict[str, Int]
     _numbers: dict[tuple[ir.Value, Index], Int | None] = field(default_factory=dict)
@@ -74,7 +74,7 @@ class Elements:
         return None
 
     def small(self, x: Int | None) -> Int | None:
-        """`x` where it cannot come near to wrapping around: numbers, and sums of a few dimensions and sizes."""
+        """`x` where it cannot overflow: a small number, or a linear expression with small factors. Else None."""
         if x is None or isinstance(x, int):
             return x if x is not None and abs(x) < SMALL else None
         linear = all(len(monomial) <= 1 for monomial in x.terms)
@@ -93,7 +93,7 @@ class Elements:
         return x + y if mnemonic == "add" else x - y
 
     def running_sum(self, op: Any, index: Index) -> Int | None:
-        """0 where all that is summed is 0."""
+        """The element of a running sum: 0 where the operand is 0 along the whole dimension, else None."""
         dim = attribute_value(op.attributes["dim"])
         inner = f"d{100 + len(self.ranges)}"
         shape = info_of(op.x).shape
@@ -232,10 +232,10 @@ class Elements:
     # ---- masks
 
     def seen(self, mask: ir.Value, index: Index) -> tuple[Condition, bool] | None:
-        """When an attention mask lets a score pass unchanged, where it otherwise takes it away; and whether that is by
-        adding a lowest finite number rather than -inf.
+        """The condition under which an attention mask keeps a score, where it hides all others; None where that is not known.
 
-        Masks are booleans, or numbers to add: 0, and -inf or the lowest number of the dtype.
+        Masks are booleans, or numbers to add: 0 keeps a score, -inf or the lowest number of the dtype hides it. The second result says
+        whether it is the lowest number.
         """
         if info_of(mask).dtype == torch.bool:
             condition = self.condition(mask, index)
@@ -261,7 +261,7 @@ class Elements:
 
 
 def hides(value: ir.Value, number: float | int | bool) -> bool:
-    """Whether adding it to a score leaves a power of 0."""
+    """Whether a softmax gives 0 for a score that the number was added to."""
     return number == -math.inf or number == LOWEST.get(info_of(value).dtype)
 
 
@@ -272,7 +272,7 @@ def negated(condition: Condition | None) -> Condition | None:
 
 
 def view_index(op: View, index: Index, ranges: dict[str, Int]) -> Index | None:
-    """The operand's index of a view's element; None where that is not known."""
+    """The index in its operand of a view's element; None where that is not known."""
     x, out = info_of(op.x), info_of(op.out)
     if x.dtype != out.dtype:
         return None

@@ -16,16 +16,17 @@ from mlirc.lowering.pipeline.standard_steps import form_of_module
 
 Try = Callable[[Case], Tried]
 Item = TypeVar("Item")
-ENDLESS, PER_OP = 1024, 16  # rewrites, and how often for each op, after which a pass goes round in a loop
+ENDLESS, PER_OP = 1024, 16  # a pass that asks for so many rewrites, and for each op so many, runs in a loop
 
 
 @dataclass(frozen=True)
 class Culprit:
-    """
-    case      the shortest pipeline that fails: its last pass is the culprit, and limited to what fails
-    symptom   how it fails
-    rewrite   the last one that it takes; None where the failure is not of its rewrites
-    of        how many rewrites the pass asks for; 0 where that is not known, as of one that asks without end
+    """What bisection finds.
+
+    case      the shortest pipeline that fails. The last pass is the culprit; it takes no more rewrites than show the failure
+    symptom   how the case fails
+    rewrite   the last rewrite that the culprit takes; None where rewrites do not decide whether it fails
+    of        how many rewrites the culprit asks for; 0 where that is not known, as of a pass that asks without end
     """
 
     case: Case
@@ -39,20 +40,20 @@ class Culprit:
 
 
 def find_culprit(case: Case, symptom: Symptom, attempt: Try, told: Callable[[str], None]) -> Culprit:
-    """`case` fails with `symptom`."""
+    """Finds the pass, and then the rewrite, that makes `case` fail with `symptom`. `attempt` runs a case."""
 
     def fails(one: Case) -> bool:
         return symptom.like(attempt(one).symptom)
 
     if symptom.where == MACHINE and not case.completes:
-        # an earlier pass may be what makes the code wrong: each beginning of the pipeline is completed, and executed
+        # an earlier pass may make the code wrong: each prefix of the pipeline is lowered to machine code, and executed
         completed = replace(case, completes=True)
         if fails(completed):
             case = completed
     count = len(case.steps)
     count = first_that(0, count, lambda n: fails(case.with_steps(case.steps[:n])))
     case = case.with_steps(case.steps[:count])
-    if not case.steps:  # the way down, which any pipeline ends with
+    if not case.steps:  # no pass of this pipeline is to blame, but one of those that lower any module
         case = replace(case.with_steps(tuple(whole_steps(case))), completes=False)
         count = len(case.steps)
     told(
@@ -61,7 +62,7 @@ def find_culprit(case: Case, symptom: Symptom, attempt: Try, told: Callable[[str
     *before, last = case.steps
     before = smallest(before, lambda remaining: fails(case.with_steps([*remaining, last])))
     case = case.with_steps([*before, last])
-    if makes_code(case) and symptom.where == MACHINE:  # without all of its rewrites there is no machine code
+    if makes_code(case) and symptom.where == MACHINE:  # its rewrites cannot be left out: machine code needs them all
         return Culprit(case, symptom, None, 0)
     told(f"it needs {counted(len(before), 'pass', 'passes')} before it{': ' if before else ''}{','.join(before)}")
     return with_rewrite(case, symptom, attempt, told)
@@ -81,7 +82,7 @@ def with_rewrite(case: Case, symptom: Symptom, attempt: Try, told: Callable[[str
     count = len([r for r in attempt(case).asked if r.pass_name == name])
     if not count and symptom.hangs:
         endless = endless_rewrite(limited, attempt, symptom, name)
-        if endless is not None:  # limited, the pass ends: what is wrong is that it does not stop by itself
+        if endless is not None:  # with a limit the pass ends; the fault is that it does not stop by itself
             told(f"it asks for the same rewrites without end, from {endless} on")
             return Culprit(case, symptom, endless, 0)
     count = count or crashing_count(limited, attempt, symptom)
@@ -91,7 +92,7 @@ def with_rewrite(case: Case, symptom: Symptom, attempt: Try, told: Callable[[str
         return Culprit(case, symptom, None, count)
     asked = {r.number: r for r in tried.asked if r.pass_name == name}
     found = asked.get(last) or Rewrite(name, last, "", True)
-    if not found.subject:  # it crashed; one rewrite less says what the next one would have been
+    if not found.subject:  # it crashed before it told: a run with one rewrite fewer names this one
         less = {r.number: r for r in attempt(limited(last - 1)).asked if r.pass_name == name}
         found = less.get(last) or found
     told(f"of its rewrites the first {last + 1} show it: {found}")
@@ -103,7 +104,7 @@ def makes_code(case: Case) -> bool:
 
 
 def whole_steps(case: Case) -> list[str]:
-    """The passes, and those of the way down that complete them."""
+    """The passes of a case, and behind them those that lower its module to machine code, where the case asks for that."""
     if not case.completes:
         return list(case.steps)
     with context():
@@ -114,7 +115,7 @@ def whole_steps(case: Case) -> list[str]:
 
 
 def crashing_count(limited: Callable[[int], Case], attempt: Try, symptom: Symptom) -> int:
-    """How many rewrites are enough for a failure that leaves no list of them."""
+    """A number of rewrites that shows a failure which leaves no list of rewrites, as a crash does: a power of two."""
     count = 1
     while count < 1 << 20 and not symptom.like(attempt(limited(count - 1)).symptom):
         count *= 2
@@ -122,7 +123,7 @@ def crashing_count(limited: Callable[[int], Case], attempt: Try, symptom: Sympto
 
 
 def endless_rewrite(limited: Callable[[int], Case], attempt: Try, symptom: Symptom, name: str) -> Rewrite | None:
-    """The first of few rewrites that a pass takes again and again, many times as often as there are ops; None where it hangs before."""
+    """The first of the few rewrites that a pass takes again and again. None where it hangs in another way."""
     most = max(ENDLESS, PER_OP * ops_of(limited(0).text))
     count, tried = 1, Tried(None)
     while count < 2 * most:
@@ -141,7 +142,7 @@ def endless_rewrite(limited: Callable[[int], Case], attempt: Try, symptom: Sympt
 
 
 def first_that(low: int, high: int, fails: Callable[[int], bool]) -> int:
-    """The first number that fails, where `high` does and those before the first do not."""
+    """The first number from `low` to `high` that fails. `high` fails, and so do all numbers after the first."""
     while low < high:
         middle = (low + high) // 2
         if fails(middle):

@@ -1,6 +1,6 @@
 """Runs the passes of a captured graph again, as far as the memory plan, and says what each changed, op by op.
 
-The time for it is limited: what is left shows as one change for each stage, of the files that the capture has.
+The time for that is limited. For passes that did not run, one change is shown for each stage, from the files of the capture.
 """
 
 import time

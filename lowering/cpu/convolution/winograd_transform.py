@@ -1,10 +1,10 @@
 """The matrices of Winograd's transform (Lavin and Gray, arXiv 1509.09308), in one dimension.
 
-`m` results of three taps each are read off a product of polynomials that is known at n = m + 2 points, one of them infinity:
+A convolution is a product of polynomials. Its values at n = m + 2 points, one of which is infinity, give `m` results of three taps each:
 
     y = results(weights(g) * inputs(d))            d [n], g [3], y [m]; in two dimensions each map is used along both
 
-Points are 0, infinity and pairs of a and -a, so that half of each map is shared: even and odd parts, added and subtracted.
+The points are 0, infinity, and pairs of a and -a. The two of a pair share even and odd parts: one adds them, the other subtracts them.
 """
 
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ from typing import Any
 from mlirc.dialects.core.scalar_builder import Value
 
 TAPS = 3
-# m -> a of the pairs. 5/8 and 3/2: of the pairs that were tried, the smallest errors (1 and 2 have twice as large ones)
+# by m, the a of each pair. Of the pairs that were tried, 5/8 and 3/2 have the smallest errors; those of 1 and 2 are twice as large
 PAIRS = {2: (Fraction(1),), 4: (Fraction(5, 8), Fraction(3, 2))}
 
 

@@ -70,10 +70,10 @@ def replace_view(op: View, ledger: Ledger, pass_name: str) -> None:
 
 
 def changes_nothing(op: Copy, written: set[ir.Value]) -> bool:
-    """Whether all that reads the copy may read its operand.
+    """Whether each reader of the copy may read the copy's operand.
 
-    What is overwritten later must have been copied before. A result of the graph is memory of its own, which begins with it: in place of
-    the copy of a part, all that the part is of would be kept, or copied.
+    A tensor that is overwritten later has to be copied before. A result of the graph has memory of its own: without the copy of a part, the
+    whole tensor would be kept, or copied.
     """
     if op.x.type != op.out.type or view_root(op.x) in written:
         return False
