@@ -39,10 +39,10 @@ def matmul_rate(dtype: torch.dtype, size: int = 1024, repeats: int = REPEATS, de
 
 @cache
 def _matmul_rate(dtype: torch.dtype, size: int, repeats: int, device: str, threads: int) -> float:
-    return max(_matmul_rate(dtype, n, repeats, device) for n in (size // 2, size))
+    return max(_rate_of_size(dtype, n, repeats, device) for n in (size // 2, size))
 
 
-def _matmul_rate(dtype: torch.dtype, size: int, repeats: int, device: str) -> float:
+def _rate_of_size(dtype: torch.dtype, size: int, repeats: int, device: str) -> float:
     a, b = (torch.randn(size, size, device=device).to(dtype) for _ in range(2))
     return 2e-9 * size**3 / shortest(lambda: torch.mm(a, b), device, repeats)
 
