@@ -51,7 +51,6 @@ EXCEPTIONS = {
         "with_product": "of two numbers, which an FMA adds up unrounded",
         "products_of": "Winograd's elementwise products of transformed tiles",
         "dot_product.py": "a dot product",
-        "jagged_scaled_dot_product_attention": "PyTorch's name",
         "generate_dot_products.py": "dot products",
         "GenerateDotProducts": "dot products",
         "generate-dot-products": "dot products",
