@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/installed
-PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint .ci/constraints.txt
+PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --no-compile --constraint .ci/constraints.txt
 
 .PHONY: demo test test-all fuzz lint bench readme wheel venv
 
@@ -48,4 +48,6 @@ $(INSTALLED): pyproject.toml .ci/constraints.txt Makefile
 	$(PYTHON) -m venv .venv
 	$(PIP) torch==2.13.0
 	$(PIP) --editable .[test,lint,bench,gpu]
+	@# pip compiles one file after another; this takes all cores. A package may hold files that no Python compiles.
+	-@$(BIN)/python -m compileall -q -q -j 0 .venv/lib
 	@touch $@
