@@ -162,8 +162,11 @@ def compare(made, eager, best) -> None:
     assert len(made) == len(eager)
     for have, own, wanted in zip(made, eager, best, strict=True):
         assert (have.dtype, have.shape, have.stride()) == (own.dtype, own.shape, own.stride())
-        errors = [torch.nan_to_num(x.double() - wanted, math.inf, 0, 0).abs().max() for x in (have, own)]
-        assert torch.equal(have == -math.inf, wanted == -math.inf) and errors[0] <= 2 * errors[1] + 1e-7, errors
+        apart = [torch.nan_to_num(x.double() - wanted, math.inf, 0, 0) for x in (have, own)]
+        means, most = ([f(x) for x in apart] for f in (lambda x: x.square().mean().sqrt(), lambda x: x.abs().max()))
+        assert torch.equal(have == -math.inf, wanted == -math.inf)
+        # eager's largest error depends on the processor: of a few hundred elements it says less than the mean
+        assert means[0] <= 2 * means[1] + 1e-8 and most[0] <= 4 * most[1] + 1e-7, (means, most)
 
 
 TABLE = torch.linspace(-2, 2, 2 * 80).view(2, 80)
