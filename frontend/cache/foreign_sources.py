@@ -8,6 +8,7 @@ import inspect
 import os
 import sys
 from collections.abc import Iterable, Mapping
+from types import ModuleType
 from typing import Any
 
 from mlirc.codegen.cache import environment
@@ -53,7 +54,7 @@ def _is_ours(x: Any) -> bool:
 
 
 def _files(x: Any) -> Iterable[str]:
-    """The file of a class or function; all files of its package, which it may use."""
+    """The file of a class or function; all files of its package, and those of modules beside it, which it may use."""
     module = sys.modules.get(x.__module__)
     package = sys.modules.get(x.__module__.partition(".")[0])
     for folder in getattr(package, "__path__", ()):
@@ -63,6 +64,26 @@ def _files(x: Any) -> Iterable[str]:
     if not os.path.isfile(name):
         raise NoSource(f"{x.__qualname__} is in no file")
     yield name
+    yield from _beside(module)
+
+
+def _beside(module: Any) -> set[str]:
+    """Files of modules in a module's folder, or below, that it has names of, or that those have names of."""
+    found: set[str] = set()
+    folder, left = os.path.dirname(getattr(module, "__file__", None) or ""), [module] if module else []
+    while folder and left:
+        for value in list(vars(left.pop()).values()):
+            used = value if isinstance(value, ModuleType) else sys.modules.get(str(getattr(value, "__module__", "")))
+            name = getattr(used, "__file__", None)
+            if (
+                isinstance(name, str)
+                and name not in found
+                and name.startswith(folder + os.sep)
+                and os.path.isfile(name)
+            ):
+                found.add(name)
+                left.append(used)
+    return found
 
 
 def _file_of_code(code: Any) -> str | None:

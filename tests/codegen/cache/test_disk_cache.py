@@ -1,5 +1,6 @@
 """The disk cache: what is found again gives the same results and compiles nothing; what is damaged, foreign or changed does not count."""
 
+import importlib
 import json
 import os
 import runpy
@@ -15,6 +16,7 @@ from torch import nn
 import mlirc
 from mlirc.codegen.cache import environment
 from mlirc.frontend import statistics
+from mlirc.frontend.cache.foreign_sources import foreign_sources
 from mlirc.lowering.pipeline.pass_manager import passes
 
 STRICT = {"fallback": "error"}
@@ -224,12 +226,37 @@ def test_a_changed_pass_of_somebody_else_is_another_pass(folder, tmp_path):
         passes().pop("do-nothing", None)
 
 
+def test_a_changed_module_that_their_pass_uses_is_another_pass(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(tmp_path))
+    texts = {
+        "their_helped_pass": "import their_helper\n" + PASS,
+        "their_helper": "from their_numbers import number\n",
+        "their_numbers": "def number():\n    return 1\n",
+        "their_other": "",
+    }
+    digests = []
+    try:
+        for changed in ("", "their_numbers", "their_helper", "their_other", ""):
+            for name, text in texts.items():
+                path = tmp_path / f"{name}.py"
+                path.write_text(text + "# changed\n" * (name == changed))
+                os.utime(path, (0, mlirc.IMPORTED_AT - 10))
+            importlib.import_module("their_helped_pass")
+            digests.append(foreign_sources({"simplify": "do-nothing"}))
+    finally:
+        passes().pop("do-nothing", None)
+        for name in texts:
+            sys.modules.pop(name, None)
+    assert digests[0] == digests[3] == digests[4] and len(set(digests)) == 3
+
+
 # ---- processes
 
 SCRIPT = """
 import json, torch
 from torch import nn
 from mlirc.frontend import statistics
+from mlirc.frontend.cache.foreign_sources import foreign_sources
 torch.manual_seed(0)
 model = nn.Sequential(nn.Linear(32, 64), nn.GELU(), nn.LayerNorm(64), nn.Linear(64, 8))
 x = torch.randn(4, 32)
