@@ -50,7 +50,7 @@ def is_elementwise(node: Node) -> bool:
     """Whether a rule computes the node on parts: it gives or takes complex numbers, all of one dtype."""
     if node.target not in RULES or not isinstance(node.meta.get("val"), torch.Tensor):
         return False
-    inputs = [x.meta.get("val") for x in node.all_input_nodes]
+    inputs: list[Any] = [x.meta.get("val") for x in node.all_input_nodes]
     if not all(isinstance(x, torch.Tensor) and x.layout is torch.strided and x.device.type == "cpu" for x in inputs):
         return False
     if node.target is aten.complex.default and inputs[0].shape != inputs[-1].shape:

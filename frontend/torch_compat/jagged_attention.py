@@ -20,9 +20,11 @@ def pad_jagged_attention() -> bool:
     """Wraps PyTorch's function for attention of jagged tensors."""
     from torch._dynamo.eval_frame import innermost_backend
     from torch._dynamo.symbolic_convert import InstructionTranslator
-    from torch.nested._internal import ops, sdpa
+    from torch.nested._internal import ops as nested_ops
+    from torch.nested._internal import sdpa
     from torch.nn.attention import SDPBackend
 
+    ops: Any = nested_ops
     original = ops.jagged_scaled_dot_product_attention
     if not {"_autocast", "_select_sdp_backend", "MATH"} <= set(original.__code__.co_names):
         raise Missing("it computes attention of jagged tensors in another way")
@@ -35,7 +37,8 @@ def pad_jagged_attention() -> bool:
             tracer = InstructionTranslator.current_tx()
         except AttributeError:  # nobody traces in this thread
             return False
-        given: Any = innermost_backend(tracer.output.compiler_fn)
+        compiler: Any = tracer.output.compiler_fn
+        given: Any = innermost_backend(compiler)
         return str(getattr(getattr(given, "compiler_fn", given), "__module__", "")).startswith("mlirc.")
 
     @functools.wraps(original)

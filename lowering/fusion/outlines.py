@@ -45,7 +45,12 @@ class OutlinedBody(Body):
 
     def __init__(self, outline: Outline, tensors: list[Tensor], outputs: list[Tensor], locations: list[ir.Location]):
         self.parallel, self.inner, self.label, self._below = outline.parallel, outline.inner, outline.label, {}
-        self.outline, self.tensors, self.outputs, self.locations = outline, tensors, outputs, locations
+        self.outline = outline
+        self.__dict__ |= {
+            "tensors": tensors,
+            "outputs": outputs,
+            "locations": locations,
+        }  # which a body reads from its nodes
 
     @Once
     def results(self) -> list[Result]:  # type: ignore[override]
