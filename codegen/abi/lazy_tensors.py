@@ -60,9 +60,10 @@ def batch_question() -> Callable[[torch.Tensor], bool]:
     ask = torch._C._functorch.is_legacy_batchedtensor  # pyright: ignore[reportAttributeAccessIssue]
     x = torch.zeros(2, requires_grad=True)
     asked: list[bool] = []
-    y = x * 1
-    y.register_hook(lambda gradient: asked.append(ask(gradient)))
-    torch.autograd.grad(y, x, torch.ones(3, 2), is_grads_batched=True)
+    with torch.inference_mode(False), torch.enable_grad():  # where no thread starts, it is asked in the caller's
+        y = x * 1
+        y.register_hook(lambda gradient: asked.append(ask(gradient)))
+        torch.autograd.grad(y, x, torch.ones(3, 2), is_grads_batched=True)
     if ask(x) or asked != [True]:
         raise Missing("it is answered in another way")
     return ask

@@ -12,6 +12,9 @@ from mlirc.lowering.target import CpuTarget
 FEW_CHANNELS = 16
 FEW_WINDOWS = 4  # rows of fewer windows do not fill a tile
 LARGE_WEIGHTS = 1 << 20  # bytes of weights from which on oneDNN's packing of them, in each call, costs more
+# of rows of few windows, it costs more from so many bytes on, if the windows of all images are so many
+LARGE_OF_FEW, WINDOWS_OF_FEW = 1 << 18, 16
+WEIGHT_COPY = 0.75  # ns for an element of large weights, which channels last lays out again for oneDNN
 # at most this many multiplications are a small convolution, which takes about as long as the overhead of a call of oneDNN;
 # the second number is for rows of few windows
 SMALL, SMALL_ROWS = 60_000_000, 8_000_000
@@ -50,6 +53,13 @@ class Choice:
         96 -> 48, 2x2, 16x16 by 2    243 | 132     212 | 120    284 | 125
         64 -> 32, 4x4, 16x16 by 2    571 | 436     543 | 394    665 | 444
         256 -> 128, 4x4, 4x4 by 2   1580 | 550    1562 | 480   2312 | 669
+
+    Rows of few windows, with a batch norm and a relu, forward and gradients (one core with AVX-512, eager's time 1, oneDNN channels
+    last with contiguous weights | ours):
+
+        512 -> 512, 3x3, 4 of 3x3     1.49 | 0.39      1024 -> 2048, 1x1 by 2, 8 of 4x4    1.25 | 0.63
+        512 -> 512, 3x3, 16 of 1x1    1.23 | 0.65      512 -> 256, 7x7, 4 of 7x7           0.84 | 1.30
+        128 -> 128, 3x3, 32 of 2x2    1.18 | 0.70      16 -> 16, 5x2, 8 of 200x4           1.09 | 1.38
 
     Groups of few channels, oneDNN contiguous | channels last:
 
@@ -94,20 +104,28 @@ class Choice:
 
     @property
     def is_large(self) -> bool:
-        """Whether channels and windows fill tiles, so that generated code is about as fast as oneDNN's."""
-        return self.may_be_ours and min(numbers(self.w)[:2]) >= FEW_CHANNELS and self.result[2] >= FEW_WINDOWS
+        """Whether channels and windows fill tiles, or weights weigh more than tiles do: generated code is about as fast as oneDNN's."""
+        fills = self.may_be_ours and min(numbers(self.w)[:2]) >= FEW_CHANNELS
+        return fills and (not self.has_few_windows or self.has_large_weights)
+
+    @property
+    def has_few_windows(self) -> bool:
+        return self.result[2] < FEW_WINDOWS
 
     @property
     def is_small(self) -> bool:
         """Whether the convolution takes about as long as the overhead of a call of oneDNN, so that generated code is faster."""
         if not self.may_be_ours:
             return False
-        return self.multiplications <= (SMALL if self.result[2] >= FEW_WINDOWS else SMALL_ROWS)
+        return self.multiplications <= (SMALL_ROWS if self.has_few_windows else SMALL)
+
+    @property
+    def images(self) -> int:
+        return self.x[0] if isinstance(self.x[0], int) else IMAGES
 
     @property
     def multiplications(self) -> int:
-        images = self.x[0] if isinstance(self.x[0], int) else IMAGES
-        return math.prod(numbers(self.w)) * self.depth * math.prod(self.result[1:]) * images
+        return math.prod(numbers(self.w)) * self.depth * math.prod(self.result[1:]) * self.images
 
     @property
     def generates_convolution(self) -> bool:
@@ -123,7 +141,7 @@ class Choice:
         if self.is_small or not self.is_large:
             return self.is_small
         if set(self.stride) != {1}:
-            return self.transposed
+            return self.transposed or self.has_few_windows
         return self.has_large_weights or self.has_fewer_multiplications("input")
 
     @property
@@ -149,8 +167,7 @@ class Choice:
     @property
     def parts(self) -> int:
         """The number of parts that images are cut into for a depthwise weight gradient: threads sum each, then the sums are added."""
-        images = self.x[0] if isinstance(self.x[0], int) else IMAGES
-        windows = math.prod(self.result[1:]) * images
+        windows = math.prod(self.result[1:]) * self.images
         return max(1, min(MOST_PARTS, self.multiplications // LEAST_OF_PART, windows // WINDOWS_OF_PART))
 
     def gain(self, forward: bool, mask: Sequence[bool]) -> float:
@@ -164,12 +181,16 @@ class Choice:
                 rate = MANY_OF_GROUP
             else:
                 rate = OURS if ours else LIBRARY_WEIGHT if k else LIBRARY
-            gains += (rate * self.multiplications + BEGIN * ours) * wanted
+            laid_out = WEIGHT_COPY * math.prod(numbers(self.w)) * (self.has_large_weights and not ours)
+            gains += (rate * self.multiplications + BEGIN * ours - laid_out) * wanted
         return gains
 
     @property
     def has_large_weights(self) -> bool:
-        return math.prod(numbers(self.w)) * 4 > LARGE_WEIGHTS
+        size = 4 * math.prod(numbers(self.w))
+        if self.has_few_windows:
+            return size > LARGE_OF_FEW and math.prod(self.result[1:]) * self.images >= WINDOWS_OF_FEW
+        return size > LARGE_WEIGHTS
 
     def has_fewer_multiplications(self, kind: str) -> bool:
         """Whether Winograd's algorithm is faster for the convolution ("forward") or the transposed one ("input"); winograd_choice.py."""
@@ -185,7 +206,7 @@ class Choice:
 def compared(choice: Choice) -> dict[str, int]:
     """The numbers that decide between generated code and oneDNN, by name, for the ledger."""
     filters, channels, *_ = numbers(choice.w)
-    most = SMALL if choice.result[2] >= FEW_WINDOWS else SMALL_ROWS
+    most = SMALL_ROWS if choice.has_few_windows else SMALL
     weights = {"bytes_of_weights": 4 * math.prod(numbers(choice.w)), "large_weights": LARGE_WEIGHTS}
     large = {"channels": min(filters, channels), "least_channels": FEW_CHANNELS, **weights}
     return {"multiplications": choice.multiplications, "small": most, **large}

@@ -121,6 +121,20 @@ def test_what_a_call_gains():
     assert gain(64, 7, 64) > 1_000_000 > gain(64, 3, 1) > 0 > gain(128, 3, 4)
 
 
+def test_rows_of_few_windows_by_large_weights():
+    """oneDNN lays the weights and their gradients out again in each call, which costs more than tiles that are not full."""
+
+    def choice(images, channels, size, stride=1):
+        x, y = ((images, channels, n, n) for n in (size, -(-size // stride)))
+        return Choice(x, (channels, channels, 3, 3), y, (stride, stride), (1, 1), False, 1, host_cpu())
+
+    for chosen, ours in ((choice(16, 160, 1), True), (choice(16, 512, 3, 2), True), (choice(4, 512, 1), False)):
+        assert chosen.generates_forward == chosen.generates_input_gradient == chosen.generates_weight_gradient == ours
+        assert (chosen.gain(False, [True, True]) > 0) == ours
+    layers = nn.Conv2d(160, 160, 3, padding=1), nn.BatchNorm2d(160), nn.ReLU(), nn.Conv2d(160, 176, 3, 2, 1)
+    trains_as_eager(nn.Sequential(*layers), torch.randn(16, 160, 3, 2))
+
+
 class Wave(nn.Module):
     def __init__(self):
         super().__init__()

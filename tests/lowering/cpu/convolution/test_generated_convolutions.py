@@ -39,6 +39,7 @@ SHAPES = {
     "strided and dilated": (3, 9, 20, 19, 18, (3, 4), (3, 4), (2, 3), (2, 2)),
     "stride and dilation of 2": (2, 8, 8, 13, 14, (3, 2), (2, 2), (0, 1), (2, 2)),
     "more stride than taps": (2, 12, 9, 10, 11, (1, 2), (3, 3), (0, 1), (1, 1)),
+    "rows of one window": (17, 130, 40, 2, 1, (3, 3), (1, 1), (1, 1), (1, 1)),
     "no images": (0, 8, 8, 9, 9, (3, 3), (1, 1), (1, 1), (1, 1)),
 }
 KINDS = ("convolution", "convolution_add", "transposed_convolution", "convolution_weight_gradient")
