@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch.fx import GraphModule, Node
 
+from mlirc.frontend.importer import views
 from mlirc.frontend.torch_compat.fake_tensors import detect_fake_mode
 
 aten = torch.ops.aten
@@ -71,9 +72,13 @@ def may_end(node: Node, chosen: set[Node]) -> bool:
     value = node.meta["val"]
     if value.is_complex() and all(user in chosen for user in node.users):
         return True
-    returned = any(user.op == "output" for user in node.users)
-    aliases = is_moved(node) or (node.target is aten.view_as_real.default and returned)
+    aliases = is_moved(node) or (node.target is aten.view_as_real.default and is_returned(node))
     return value.is_contiguous() and not aliases
+
+
+def is_returned(node: Node) -> bool:
+    """Whether the program gives away the node's result, or a view of it."""
+    return any(user.op == "output" or (views.viewed(user) is node and is_returned(user)) for user in node.users)
 
 
 def is_moved(node: Node) -> bool:

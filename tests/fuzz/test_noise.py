@@ -26,7 +26,11 @@ def both(f, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
 def test_gelu_of_infinity(dtype):
     in_vectors, alone = both(F.gelu, torch.full((64,), math.inf, dtype=dtype))
-    assert torch.equal(in_vectors[:32].isnan(), torch.full((32,), IN_VECTORS).isnan()) and (alone == math.inf).all()
+    known = (
+        [IN_VECTORS] if dtype != torch.float16 else [math.nan, math.inf]
+    )  # of float16 processors with AVX-512 differ
+    same = [torch.equal(in_vectors[:32].isnan(), torch.full((32,), x).isnan()) for x in known]
+    assert any(same) and (alone == math.inf).all()
 
 
 def test_the_gradient_of_logit_at_minus_zero():

@@ -14,6 +14,7 @@ FEW_WINDOWS = 4  # rows of fewer windows do not fill a tile
 LARGE_WEIGHTS = 1 << 20  # bytes of weights from which on oneDNN's packing of them, in each call, costs more
 # of rows of few windows, it costs more from so many bytes on, if the windows of all images are so many
 LARGE_OF_FEW, WINDOWS_OF_FEW = 1 << 18, 16
+FEW_STRIDED = 16  # rows of fewer windows, where a stride divides the taps, are slower than oneDNN's
 WEIGHT_COPY = 0.75  # ns for an element of large weights, which channels last lays out again for oneDNN
 # at most this many multiplications are a small convolution, which takes about as long as the overhead of a call of oneDNN;
 # the second number is for rows of few windows
@@ -60,6 +61,17 @@ class Choice:
         512 -> 512, 3x3, 4 of 3x3     1.49 | 0.39      1024 -> 2048, 1x1 by 2, 8 of 4x4    1.25 | 0.63
         512 -> 512, 3x3, 16 of 1x1    1.23 | 0.65      512 -> 256, 7x7, 4 of 7x7           0.84 | 1.30
         128 -> 128, 3x3, 32 of 2x2    1.18 | 0.70      16 -> 16, 5x2, 8 of 200x4           1.09 | 1.38
+
+    Large weights with a stride of 2, a step of training (ms, the same core, eager | oneDNN channels last | ours):
+
+        128 -> 256, 4x4, 8 of 16x16     5.5 |  5.3 |  6.4      256 -> 512, 3x3, 8 of 8x8      5.1 |  4.7 |  4.5
+        256 -> 512, 4x4, 8 of 8x8      12.9 | 10.6 | 13.2      512 -> 512, 3x3, 4 of 14x14   17.0 | 14.9 | 11.3
+        512 -> 512, 2x2, 8 of 8x8       4.1 |  3.7 |  6.6      512 -> 256, 4x4 transposed     8.9 |  7.9 | 13.9
+
+    In inference, where oneDNN's weights are packed once (ms, eager | packed | ours):
+
+        256 -> 512, 4x4 by 2, 8 of 8x8  5.1 |  3.6 | 10.1      256 -> 256, 3x3 by 2, 28x28    1.3 |  1.1 |  1.4
+        512 -> 512, 2x2 by 2, 8 of 8x8  1.9 |  2.2 |  4.9      512 -> 512, 5x5, 2 of 7x7      9.8 |  8.2 |  8.0
 
     Groups of few channels, oneDNN contiguous | channels last:
 
@@ -120,6 +132,14 @@ class Choice:
         return self.multiplications <= (SMALL_ROWS if self.has_few_windows else SMALL)
 
     @property
+    def has_short_rows(self) -> bool:
+        """Whether a stride divides the taps, and rows of windows are short, but not so few that weights decide."""
+        strided = set(self.stride) != {1} and not any(
+            k % s for k, s in zip(numbers(self.w)[2:], self.stride, strict=True)
+        )
+        return strided and FEW_WINDOWS <= self.result[2] < FEW_STRIDED
+
+    @property
     def images(self) -> int:
         return self.x[0] if isinstance(self.x[0], int) else IMAGES
 
@@ -131,9 +151,9 @@ class Choice:
     def generates_convolution(self) -> bool:
         """Whether a convolution (not a transposed one) is generated: where it is small, where Winograd's algorithm applies, and where
         weights are large, which oneDNN would pack in each call."""
-        return self.is_small or (
-            self.is_large and (self.has_large_weights or self.has_fewer_multiplications("forward"))
-        )
+        if self.is_small or not self.is_large or self.has_short_rows:
+            return self.is_small
+        return self.has_large_weights or self.has_fewer_multiplications("forward")
 
     @property
     def generates_transposed(self) -> bool:
@@ -141,12 +161,19 @@ class Choice:
         if self.is_small or not self.is_large:
             return self.is_small
         if set(self.stride) != {1}:
-            return self.transposed or self.has_few_windows
+            return self.has_few_windows or (self.transposed and not self.has_short_rows)
         return self.has_large_weights or self.has_fewer_multiplications("input")
 
     @property
     def generates_forward(self) -> bool:
         return self.generates_transposed if self.transposed else self.generates_convolution
+
+    @property
+    def generates_prepared_forward(self) -> bool:
+        """Whether it is generated where its weights are a parameter's, which oneDNN would pack once."""
+        if self.is_small or self.transposed:
+            return self.generates_forward
+        return self.is_large and self.has_fewer_multiplications("forward")
 
     @property
     def generates_input_gradient(self) -> bool:

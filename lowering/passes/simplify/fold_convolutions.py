@@ -174,7 +174,7 @@ def is_ours(op: Any) -> bool:
     choice = Choice(
         as_wide(x).shape, as_wide(w).shape, as_wide(out).shape, *windows, transposed, groups, target_of(op).cpu
     )
-    return x.dtype == torch.float32 and w.is_contiguous and choice.generates_forward
+    return x.dtype == torch.float32 and w.is_contiguous and choice.generates_prepared_forward
 
 
 def own_call(op: Any, norm: Any | None, other: ir.Value | None, relu: bool, info: TensorInfo) -> ir.Value:
