@@ -135,6 +135,20 @@ def test_rows_of_few_windows_by_large_weights():
     trains_as_eager(nn.Sequential(*layers), torch.randn(16, 160, 3, 2))
 
 
+def test_strided_windows_by_large_weights():
+    """oneDNN is faster where weights are packed once, and where a stride divides the taps of short rows."""
+
+    def choice(taps, size, transposed=False):
+        x, y = (8, 512, size, size), (8, 512, size // 2, size // 2)
+        w = (512, 512, taps, taps)
+        return Choice(*(y, w, x) if transposed else (x, w, y), (2, 2), (1, 1), transposed, 1, host_cpu())
+
+    assert [choice(taps, 16).generates_forward for taps in (2, 3, 4)] == [False, True, False]
+    assert not choice(3, 16).generates_prepared_forward
+    assert choice(4, 64).generates_forward and choice(4, 64, True).generates_forward
+    assert not choice(4, 16, True).generates_forward
+
+
 class Wave(nn.Module):
     def __init__(self):
         super().__init__()
