@@ -16,7 +16,6 @@ from typing import Any
 import torch
 from torch.fx import GraphModule, Node
 
-from mlirc.frontend.importer import views
 from mlirc.frontend.torch_compat.fake_tensors import detect_fake_mode
 
 aten = torch.ops.aten
@@ -78,6 +77,8 @@ def may_end(node: Node, chosen: set[Node]) -> bool:
 
 def is_returned(node: Node) -> bool:
     """Whether the program gives away the node's result, or a view of it."""
+    from mlirc.frontend.importer import views  # which loads the dialect: a warm start does not
+
     return any(user.op == "output" or (views.viewed(user) is node and is_returned(user)) for user in node.users)
 
 
