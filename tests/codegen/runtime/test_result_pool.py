@@ -16,22 +16,29 @@ import torch
 
 from mlirc.codegen.abi import storage_layout
 from mlirc.codegen.abi.reach import Reach
+from mlirc.codegen.host import program
 from mlirc.codegen.runtime import native_runtime, result_pool
 from mlirc.codegen.runtime.result_pool import NoPool, ResultPool
 
 pytestmark = pytest.mark.thinned
 
+NO_PROGRAM = 0  # the identity of no object
 N = result_pool.SMALLEST // 4  # float32 elements: the smallest result that the pool serves
 
 
 @pytest.fixture
 def pool():
-    """The process's pool, open, and nothing in it kept."""
+    """The process's pool, open, and nothing in it kept.
+
+    It closes with the last program, which the collector may find at any moment. Here one more counts as alive.
+    """
     found = native_runtime.pool()
     assert found is not None
+    program._live.add(NO_PROGRAM)
     found.set_limit(0)
     found.set_limit(result_pool.limit())
-    return found
+    yield found
+    program._live.discard(NO_PROGRAM)
 
 
 @pytest.fixture(scope="module")
@@ -172,15 +179,13 @@ def test_a_random_sequence_of_results(pool):
             written += 1
         spans = sorted((x.data_ptr(), x.data_ptr() + len(x)) for _, x in held)
         assert all(end <= start for (_, end), (start, _) in itertools.pairwise(spans))
-        pooled = [x for _, x in held if pool.start <= x.data_ptr() < pool.end]  # others found no room
         x = None
-        rounded = sum(-(-len(y) // 4096) * 4096 for y in pooled)
-        assert pool.bytes("live") == live + rounded and len(pooled) >= len(held) - 2
+        rounded = sum(-(-len(y) // 4096) * 4096 for _, y in held)
+        assert pool.bytes("live") == live + rounded
         most = max(most, rounded)
         assert live + rounded + pool.bytes("idle") <= most_before + most + 16 * result_pool.HUGE_PAGE
     assert written > 100
     held.clear()
-    pooled.clear()
     x = None
     assert pool.bytes("live") == live
     pool.set_limit(0)
