@@ -11,11 +11,13 @@ from mlirc.dialects.core.graph_builder import GraphBuilder
 from mlirc.dialects.core.symbols import symbol
 from mlirc.dialects.core.tensor_info import contiguous
 from mlirc.dialects.core.tensor_types import TensorInfo, info_of, type_of
+from mlirc.lowering.fusion.aten_calls import called
 from mlirc.lowering.layout.moved_views import moved_view
 
 COPIED = ("mlirc.copy", "mlirc.max_pool_index")
 POOLS = ("mlirc.max_pool", "mlirc.avg_pool", "mlirc.max_pool_backward")
 # what puts elements elsewhere, in any order
+NORM = "mlirc.batch_norm_inference"
 PLACED = ("mlirc.cat2", "mlirc.cat3", "mlirc.cat4", "mlirc.pad", "mlirc.slice_scatter", "mlirc.reindex")
 
 
@@ -55,9 +57,11 @@ def spread_channels_last(
         if name == "mlirc.view":
             if everywhere and allows(op):
                 restore_view(op, restored)
-        elif not (keeps_order(name, everywhere) or is_reduction(name) or name in COPIED) or not allows(op):
+        elif not (keeps_order(op, everywhere) or is_reduction(name) or name in COPIED) or not allows(op):
             continue
-        elif keeps_order(name, everywhere):
+        elif keeps_order(op, everywhere):
+            if is_cat_call(op) and not all(is_image(restored.get(x), op.results[0], name) for x in op.operands):
+                continue  # then ATen's result may lie as any of them
             last = any(is_image(restored.get(x), op.results[0], name) for x in op.operands)
             read_restored(op, restored)
             if last:
@@ -71,9 +75,23 @@ def spread_channels_last(
                 read_restored(op, restored)
 
 
-def keeps_order(name: str, everywhere: bool = True) -> bool:
+def keeps_order(op: Any, everywhere: bool = True) -> bool:
     """Whether an op's results may lie as what it reads."""
-    return name in POOLS or is_elementwise(name) or (everywhere and name in PLACED)
+    name = op.operation.name
+    if name in (*POOLS, NORM) or is_elementwise(name):
+        return True
+    return everywhere and (name in PLACED or is_cat_call(op))
+
+
+def is_cat_call(op: Any) -> bool:
+    """Whether ATen concatenates images, more than an op of ours does: [N, C, H, W] or volumes, whose order ATen tells by their strides."""
+    if called(op) != "aten.cat.default":
+        return False
+    infos = [info_of(x) for x in (*op.operands, op.results[0])]
+    return all(
+        i.rank in (4, 5) and all(isinstance(n, int) for n in i.shape[1:]) and i.shape[1] > 1 and set(i.shape[2:]) != {1}  # type: ignore[operator]
+        for i in infos
+    )
 
 
 def is_image(x: ir.Value | None, result: ir.Value, name: str) -> bool:

@@ -31,7 +31,7 @@ def regions_of(block: ir.Block, images_of: Callable[[Any], tuple[list[ir.Value],
         elif is_put_back(op):
             images[op.results[0]] = False
         elif any(x in images for x in op.operands):
-            if name == "mlirc.view" or keeps_order(name):
+            if name == "mlirc.view" or keeps_order(op):
                 joined = [x for x in (*op.operands, op.results[0]) if keeps_image(x, op)]
                 regions.join(joined)
             elif not is_reduction(name) and name != "mlirc.copy":

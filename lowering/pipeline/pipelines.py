@@ -8,6 +8,7 @@ SIMPLIFY = (
     "fuse-flex-attention,canonicalize,"  # before fold-constants and decompose: masks are still made of positions
     "fold-constants,"
     "simplify-attention,"  # before decompose: it looks through composites that make masks
+    "convolution-to-matmul,"  # before what takes all convolutions
     "fold-convolutions,"  # before decompose: it takes batch norms in
     "decompose,"
     "generate-convolutions,"  # after decompose: it follows elementwise ops and reductions, of which batch norms are made

@@ -77,7 +77,7 @@ class FoldConvolutions:
                 plain, last = fold(op, fixed)
                 restored[plain] = last
         if restored:
-            spread_channels_last(block, restored, lambda op: ledger.allows(self.name, op))
+            spread_channels_last(block, restored, lambda op: ledger.allows(self.name, op), everywhere=True)
 
 
 def refusal(op: Any, fixed: set) -> str:

@@ -55,3 +55,25 @@ func.func @pixel(%x: tensor<2x8x9x9xf32>, %w: tensor<16x8x1x1xf32> {mlirc.parame
   %0 = "mlircx.aten"(%x, %w, %b) {aliases = "-1", args = "[{\22$\22: 0}, {\22$\22: 1}, {\22$\22: 2}, [1, 1], [0, 0], [1, 1], false, [0, 0], 1]", op = "aten.convolution.default"} : (tensor<2x8x9x9xf32>, tensor<16x8x1x1xf32>, tensor<16xf32>) -> tensor<2x16x9x9xf32>
   return %0 : tensor<2x16x9x9xf32>
 }
+
+// What is joined, and a norm in front of a convolution, keep the order of the convolutions around them. ATen joins more than four.
+// CHECK-LABEL: func.func @joined
+// CHECK: %[[A:.+]] = "mlirc.fused_convolution"
+// CHECK: %[[J:.+]] = "mlirc.cat2"(%[[A]], %[[A]]) {{.*}} -> tensor<2x16x9x9xf32, {stride = "1296, 1, 144, 16"}>
+// CHECK: %[[N:.+]] = "mlirc.batch_norm_inference"(%[[J]], {{.*}} -> tensor<2x16x9x9xf32, {stride = "1296, 1, 144, 16"}>
+// CHECK: %[[B:.+]] = "mlirc.fused_convolution"(%[[N]],
+// CHECK: %[[C:.+]] = "mlircx.aten"(%[[B]], %[[B]], %[[B]], %[[B]], %[[B]]) {{.*}}aten.cat.default{{.*}} -> tensor<2x80x9x9xf32, {stride = "6480, 1, 720, 80"}>
+// CHECK: "mlirc.relu"(%[[C]])
+func.func @joined(
+    %x: tensor<2x8x9x9xf32>, %w: tensor<8x1x3x3xf32> {mlirc.parameter}, %v: tensor<16x1x3x3xf32> {mlirc.parameter},
+    %gamma: tensor<16xf32> {mlirc.parameter}, %beta: tensor<16xf32> {mlirc.parameter}, %mean: tensor<16xf32> {mlirc.parameter},
+    %variance: tensor<16xf32> {mlirc.parameter}
+) -> tensor<2x80x9x9xf32> attributes {mlirc.results = ["g0"]} {
+  %0 = "mlircx.aten"(%x, %w) {aliases = "-1", args = "[{\22$\22: 0}, {\22$\22: 1}, null, [1, 1], [1, 1], [1, 1], false, [0, 0], 8]", op = "aten.convolution.default"} : (tensor<2x8x9x9xf32>, tensor<8x1x3x3xf32>) -> tensor<2x8x9x9xf32>
+  %1 = "mlirc.cat2"(%0, %0) {dim = 1 : i64} : (tensor<2x8x9x9xf32>, tensor<2x8x9x9xf32>) -> tensor<2x16x9x9xf32>
+  %2 = "mlirc.batch_norm_inference"(%1, %gamma, %beta, %mean, %variance) {eps = 1.0e-05 : f64} : (tensor<2x16x9x9xf32>, tensor<16xf32>, tensor<16xf32>, tensor<16xf32>, tensor<16xf32>) -> tensor<2x16x9x9xf32>
+  %3 = "mlircx.aten"(%2, %v) {aliases = "-1", args = "[{\22$\22: 0}, {\22$\22: 1}, null, [1, 1], [1, 1], [1, 1], false, [0, 0], 16]", op = "aten.convolution.default"} : (tensor<2x16x9x9xf32>, tensor<16x1x3x3xf32>) -> tensor<2x16x9x9xf32>
+  %4 = "mlircx.aten"(%3, %3, %3, %3, %3) {aliases = "-1", args = "[[{\22$\22: 0}, {\22$\22: 1}, {\22$\22: 2}, {\22$\22: 3}, {\22$\22: 4}], 1]", op = "aten.cat.default"} : (tensor<2x16x9x9xf32>, tensor<2x16x9x9xf32>, tensor<2x16x9x9xf32>, tensor<2x16x9x9xf32>, tensor<2x16x9x9xf32>) -> tensor<2x80x9x9xf32>
+  %5 = "mlirc.relu"(%4) : (tensor<2x80x9x9xf32>) -> tensor<2x80x9x9xf32>
+  return %5 : tensor<2x80x9x9xf32>
+}
