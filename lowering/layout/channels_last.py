@@ -11,7 +11,6 @@ from mlirc.dialects.core.graph_builder import GraphBuilder
 from mlirc.dialects.core.symbols import symbol
 from mlirc.dialects.core.tensor_info import contiguous
 from mlirc.dialects.core.tensor_types import TensorInfo, info_of, type_of
-from mlirc.lowering.fusion.aten_calls import called
 from mlirc.lowering.layout.moved_views import moved_view
 
 COPIED = ("mlirc.copy", "mlirc.max_pool_index")
@@ -85,7 +84,7 @@ def keeps_order(op: Any, everywhere: bool = True) -> bool:
 
 def is_cat_call(op: Any) -> bool:
     """Whether ATen concatenates images, more than an op of ours does: [N, C, H, W] or volumes, whose order ATen tells by their strides."""
-    if called(op) != "aten.cat.default":
+    if op.operation.name != "mlircx.aten" or attribute_value(op.attributes["op"]) != "aten.cat.default":
         return False
     infos = [info_of(x) for x in (*op.operands, op.results[0])]
     return all(
