@@ -82,8 +82,10 @@ def _scaled_by_power(result: torch.Tensor, args: tuple) -> tuple:
 
 
 def _rolled(result: torch.Tensor, args: tuple) -> tuple | None:
-    """Two parts put together, for each dimension; an empty part is row-major."""
+    """Two parts put together, for each dimension; an empty part is row-major. What is empty is cloned."""
     x: torch.Tensor = args[0]
+    if any(type(n) is int and n == 0 for n in x.shape):
+        return _preserved(x)
     shifts, dims = args[1], args[2] if len(args) > 2 else []
     moves = bool(dims) and all(n % x.shape[d] != 0 for n, d in zip(shifts, dims, strict=True))
     return suggested(0)(result, args) if moves else order.row_major(result.shape)
@@ -262,7 +264,6 @@ ITERATED = (
     aten.softshrink_backward.default,
     aten.softplus_backward.default,
     aten.elu_backward.default,
-    aten.floor_divide.default,
 )
 SUGGESTED: dict[Any, int] = {
     aten._native_batch_norm_legit.default: 0,
@@ -293,6 +294,7 @@ LIKE: dict[Any, int] = {
     aten.sort.stable: 0,
 }
 EXACT: dict[Any, Rule] = {
+    aten.floor_divide.default: iterated(number=True),
     aten.ldexp.Tensor: _scaled_by_power,
     aten.roll.default: _rolled,
     aten.rsub.Tensor: iterated(1, 0),

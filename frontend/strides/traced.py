@@ -80,8 +80,6 @@ def _restrided(x: Any, rule: Any, args: tuple) -> Any:
         return x
     if x.dim() == 0 or (x.dim() == 1 and not (type(x.shape[0]) is int and x.shape[0] == 1)):
         return x
-    if any(type(n) is int and n == 0 for n in x.shape):
-        return x
     try:
         strides = rule(x, args)
         if strides is None or order.all_same(x.stride(), strides):

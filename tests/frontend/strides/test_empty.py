@@ -25,6 +25,30 @@ def test_values(function):
         torch.testing.assert_close(run(x), FUNCTIONS[function](x))
 
 
+ITERATED = [
+    *(lambda x: x + 1, lambda x: 1 - x, lambda x: x * 2.0, lambda x: x / 2, lambda x: x // 2, lambda x: x.fmod(2)),
+    *(lambda x: x > 0, lambda x: x == x[:1], lambda x: x + x.new_zeros(x.shape[-1]), lambda x: x * x, lambda x: x**2),
+    *(lambda x: torch.where(x > 0, x, 0.0), lambda x: torch.atan2(x, torch.tensor(2.0)), lambda x: x.clamp(0, 1)),
+    *(torch.sin, torch.relu, lambda x: x.roll(1, 0), lambda x: x.double(), lambda x: x.lerp(x, 0.5)),
+]
+EMPTY = {
+    "as it is": lambda *shape: torch.empty(shape),
+    "reversed": lambda *shape: torch.empty(shape[::-1]).permute(*reversed(range(len(shape)))),
+    "a part": lambda *shape: torch.empty([n + 2 for n in shape])[tuple(slice(n) for n in shape)],
+}
+
+
+@pytest.mark.parametrize("shape", [(0, 1), (2, 0), (0, 0), (0, 1, 1), (1, 0, 1), (3, 0, 1), (0, 1, 3), (2, 1, 0, 1)])
+@pytest.mark.parametrize("layout", EMPTY)
+def test_strides_of_what_is_empty(shape, layout):
+    """TensorIterator multiplies by a size of 0 where an operand broadcasts, and not where all operands are alike."""
+    torch._dynamo.reset()
+    x = EMPTY[layout](*shape)
+    function = lambda x: [f(x) for f in ITERATED]
+    found = torch.compile(function, backend="mlirc", options={"fallback": "error"})(x)
+    assert [y.stride() for y in found] == [y.stride() for y in function(x)]
+
+
 SLICED = {
     "elementwise": lambda x, n: x[:, :n] + 1,
     "two operands": lambda x, n: x[:, :n] * x[:, 2 : 2 + n],
