@@ -16,10 +16,10 @@ from mlirc.bisection.edit import (
     without_ops,
     without_prepare,
 )
-from mlirc.bisection.isolated import Ended, isolated
 from mlirc.bisection.trial import Case, Trials, is_valid
 from mlirc.dialects.core.bindings import ir
 from mlirc.dialects.core.context import context
+from mlirc.execution.isolated import Ended, isolated
 
 MOST_OPERANDS = 4  # of an op that are looked at
 FEW = (1, 2, 3, 4, 5, 8, 16)  # sizes that are tried

@@ -8,10 +8,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from mlirc.bisection.isolated import Ended, isolated
 from mlirc.dialects.core.bindings import ir
 from mlirc.dialects.core.context import context
 from mlirc.execution.accuracy import Expectation
+from mlirc.execution.isolated import Ended, isolated
 from mlirc.execution.limited_run import limited_run
 from mlirc.execution.modules import MachineCode, interpret
 from mlirc.execution.triton_code import TritonCode
@@ -137,12 +137,21 @@ class Trials:
 
     def run(self, case: Case) -> str:
         """The module's text, with locations, after the passes. Raises RuntimeError where they do not end well."""
+        return self._passes_alone(case)[0]
 
-        def work(tell: Callable[[str], None]) -> str:
+    def asked(self, case: Case) -> list[Rewrite]:
+        """The rewrites that the passes ask for, where what they leave crashes; none where they do not end well."""
+        try:
+            return self._passes_alone(case)[1]
+        except RuntimeError:
+            return []
+
+    def _passes_alone(self, case: Case) -> tuple[str, list[Rewrite]]:
+        def work(tell: Callable[[str], None]) -> tuple[str, list[Rewrite]]:
             with context():
-                module = ir.Module.parse(case.text)
-                limited_run(module, ",".join(case.steps), Rewrites(case.limits), verify=False)
-                return module.operation.get_asm(enable_debug_info=True)
+                module, rewrites = ir.Module.parse(case.text), Rewrites(case.limits)
+                limited_run(module, ",".join(case.steps), rewrites, verify=False)
+                return module.operation.get_asm(enable_debug_info=True), rewrites.asked
 
         found = isolated(work, self.seconds)
         if isinstance(found, Ended):

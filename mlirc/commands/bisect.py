@@ -268,8 +268,8 @@ def wrong_import_of(file: str, case: Any, trials: Any, told: Any) -> Any:
 
 def written_inputs(found: Any, trials: Any, output: str) -> str | None:
     """A file with the inputs, where those of seed 0 do not show the failure."""
-    from mlirc.bisection.isolated import Ended, isolated
     from mlirc.bisection.trial import is_shown_at_random
+    from mlirc.execution.isolated import Ended, isolated
     from mlirc.frontend.report.tensor_file import write_tensors
 
     longer = trials.limit + trials.seconds  # than the trial in it: one that hangs is a result, too

@@ -16,6 +16,8 @@ from mlirc.lowering.module.counted import counted
 
 TARGETS = ("cpu", "gpu", "interpreter")
 MOST_PRINTED = 200  # elements of a value
+TOLD = "  "  # begins what the process of a check says of what it did, not of what it does next
+NAMED_BY_BISECT = "; `mlirc bisect`, given the same, names the kernel"
 
 
 @click.command(context_settings=HELP)
@@ -112,7 +114,7 @@ def run(
         if text is not None or pipeline is not None or start or insertions:
             chosen = Chosen(text, pipeline, start, None, insertions)
         rewrites = rewrites_of(limits) if limits else None
-        _Run(file, chosen, inputs_file, seed or 0, target, printed, rewrites).run(each, repeat, output)
+        _Run(file, chosen, inputs_file, seed or 0, target, printed, rewrites, traceback).run(each, repeat, output)
 
 
 class _Run:
@@ -127,8 +129,9 @@ class _Run:
         target: str | None,
         printed: Any,
         rewrites: Any = None,
+        traceback: bool = False,
     ):
-        self.rewrites = rewrites
+        self.rewrites, self.traceback = rewrites, traceback
         self.file, self.chosen, self.inputs_file, self.seed = file, chosen, inputs, seed
         self.target, self.printed = target, printed
         self.called = "graph"
@@ -196,6 +199,44 @@ class _Run:
         return rest
 
     def check(self, module: Any, passes: str, inputs: list[Any]) -> None:
+        """Checks in a process of its own, which a pass or generated code may end; with --traceback in this one."""
+        from mlirc.execution.each_pass import MACHINE_CODE_CRASHED
+        from mlirc.execution.isolated import Ended, isolated
+
+        def told(line: str) -> None:
+            click.echo(f"  {line}", err=True)
+
+        if self.traceback:
+            found = self.checked(module, passes, inputs, told, lambda crash: None)
+        else:
+
+            def work(tell: Any) -> Any:
+                try:
+                    return self.checked(module, passes, inputs, lambda line: tell(f"{TOLD}{line}"), tell)
+                except Failure as failure:
+                    return failure
+
+            begun = ""
+
+            def heard(phase: str) -> None:
+                nonlocal begun
+                if phase.startswith(TOLD):
+                    told(phase.removeprefix(TOLD))
+                else:
+                    begun = phase
+
+            found = isolated(work, None, heard)
+            if isinstance(found, Failure):
+                raise found
+            if isinstance(found, Ended):
+                by_code = begun == MACHINE_CODE_CRASHED
+                raise Failure(f"{begun}: {found.how}{NAMED_BY_BISECT if by_code else ''}")
+        for line in found[:-1]:
+            told(line)
+        click.echo(found[-1])
+
+    def checked(self, module: Any, passes: str, inputs: list[Any], told: Any, begins: Any) -> list[str]:
+        """What to tell where nothing is wrong. Raises Failure."""
         from mlirc.dialects.interpreter.interpreter import InterpreterError
         from mlirc.execution.each_pass import Changed, check_each_pass
         from mlirc.execution.triton_code import triton_code
@@ -203,30 +244,26 @@ class _Run:
         from mlirc.lowering.pipeline.parser import PipelineError
         from mlirc.lowering.pipeline.pass_manager import PassError
 
-        def told(line: str) -> None:
-            click.echo(f"  {line}", err=True)
-
+        machine, on_gpu = self.target == "cpu", self.target == "gpu"
         try:
-            machine, on_gpu = self.target == "cpu", self.target == "gpu"
             with triton_code() if on_gpu else nullcontext() as code:
-                changed = check_each_pass(module, passes, inputs, machine, told, self.rewrites, code, self.file)
+                changed = check_each_pass(module, passes, inputs, machine, told, begins, self.rewrites, code, self.file)
         except (InterpreterError, IndexError) as error:
             raise Failure(f"{self.file}, as given, cannot be executed: {error}") from error
-        except (PassError, PipelineError, StageError):
-            raise
+        except (PassError, PipelineError, StageError) as error:
+            raise Failure(str(error)) from error
         except Exception as error:
             raise self.failed(error) from error
         if changed is not None:
             is_code = isinstance(changed, Changed) and changed.step == "machine code" and changed.wrong is not None
-            raise Failure(f"{changed}{'; `mlirc bisect`, given the same, names the kernel' if is_code else ''}")
+            raise Failure(f"{changed}{NAMED_BY_BISECT if is_code else ''}")
+        lines = []
         if on_gpu and code is None:
-            click.echo("  Triton is not installed: its code is not executed", err=True)
+            lines.append("Triton is not installed: its code is not executed")
         if code is not None and code.left:
-            click.echo(
-                f"  executed by their bodies, as Triton interprets no Gluon: {', '.join(sorted(code.left))}", err=True
-            )
+            lines.append(f"executed by their bodies, as Triton interprets no Gluon: {', '.join(sorted(code.left))}")
         which = "the machine code" if machine else "Triton's code, interpreted" if code is not None and code.ran else ""
-        click.echo(f"right after each pass{f', and so is {which}' if which else ''}")
+        return [*lines, f"right after each pass{f', and so is {which}' if which else ''}"]
 
     def execute(self, module: Any, passes: str, inputs: list[Any], repeat: int | None) -> Any:
         from mlirc.execution.limited_run import limited_run

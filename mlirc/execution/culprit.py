@@ -10,6 +10,7 @@ from mlirc.dialects.core.context import context
 from mlirc.dialects.core.dialect import attribute_value
 from mlirc.dialects.interpreter.interpreter import RunsCode
 from mlirc.execution.modules import graph_of, interpret
+from mlirc.lowering.analysis.effects import may_write
 from mlirc.lowering.module.source_lines import source_line
 
 GIVEN = ("mlirc.constant", "mlirc.size", "mlirc.iota")
@@ -54,12 +55,16 @@ class Signatures:
 
 
 class Trace:
-    """What each op of a function read and left, as signatures, and which op left what a value holds."""
+    """What each op of a function read and left, as signatures, and which op left what a value holds.
+
+    wrote    an argument's number -> the op that last wrote to its memory
+    """
 
     def __init__(self, signatures: Signatures):
         self.signatures = signatures
         self.ops: list[dict[str, Any]] = []
         self.last: dict[Any, int] = {}  # a value -> the op that last wrote it
+        self.wrote: dict[int, int] = {}
 
     def before(self, op: Any, operands: Sequence[Any]) -> None:
         makers = [self.last.get(x) for x in op.operands]
@@ -74,8 +79,20 @@ class Trace:
             record["read"], record["makers"] = record["read"][:count], record["makers"][:count]
         for value in () if place else values:
             self.last[value] = len(self.ops) - 1
+        changed = list(op.operands) if may_write(op.operation) else values
+        for argument in {n for x in changed if (n := argument_of(x)) is not None}:
+            self.wrote[argument] = len(self.ops) - 1
         if op.operation.name == "mlirc.view":  # what is written through it is written to what it is a view of
             self.last[op.results[0]] = self.last.get(op.operands[0], len(self.ops) - 1)
+
+
+def argument_of(value: Any) -> int | None:
+    """The number of the argument that a value is, or that it was made of by views alone."""
+    while not isinstance(value.owner, ir.Block):
+        if value.owner.name != "mlirc.view":
+            return None
+        value = value.owner.operands[0]
+    return ir.BlockArgument(value).arg_number
 
 
 def culprit(
@@ -85,9 +102,11 @@ def culprit(
     position: int,
     tolerance: float,
     code: RunsCode | None = None,
+    written: bool = False,
 ) -> str:
-    """ "mlircx.kernel 'exp_add' (model.py:12)": the op of `after` that is to blame for the result at a position; "" if none is
-    found. With `code`, kernels of `after` are run by their code. Needs an entered context. Raises what the interpreter raises."""
+    """ "mlircx.kernel 'exp_add' (model.py:12)": the op of `after` that is to blame for the result at a position, or for what the call
+    leaves in the argument at a position, where `written`; "" if none is found. Where nothing in `after` writes to the argument, it is the op of
+    `before` that did. With `code`, kernels of `after` are run by their code. Needs an entered context. Raises what the interpreter raises."""
     signatures = Signatures(tolerance)
     for x in inputs:
         signatures.add(signatures.of(x))
@@ -103,8 +122,13 @@ def culprit(
         if new.ops and "left" not in new.ops[-1]:
             return describe(new.ops[-1]["op"])
         raise
-    returned = list(list(graph_of(after).regions[0].blocks[0].operations)[-1].operands)
-    start = new.last.get(returned[position]) if position < len(returned) else None
+    if written:
+        start = new.wrote.get(position)
+        if start is None and position in old.wrote:
+            return f"{describe(old.ops[old.wrote[position]]['op'])}, which is gone"
+    else:
+        returned = list(list(graph_of(after).regions[0].blocks[0].operations)[-1].operands)
+        start = new.last.get(returned[position]) if position < len(returned) else None
     found = _frontier(new, start, signatures)
     return describe(new.ops[found]["op"]) if found is not None else ""
 

@@ -13,9 +13,11 @@ from mlirc.execution.culprit import culprit
 from mlirc.execution.import_check import WrongImport, wrong_import
 from mlirc.execution.limited_run import limited_run
 from mlirc.execution.modules import MachineCode, interpret
+from mlirc.lowering.pipeline.parser import parse
 from mlirc.lowering.pipeline.rewrites import Rewrites
 from mlirc.lowering.verify.kernel import StageError
 
+MACHINE_CODE_CRASHED = "machine code crashed"
 EXACT, ROUNDED = 1e-9, 1e-3  # how far apart two sums of a tensor's elements may be
 
 
@@ -54,6 +56,7 @@ def check_each_pass(
     inputs: Sequence[Any],
     machine_code: bool,
     told: Callable[[str], None] = lambda line: None,
+    begins: Callable[[str], None] = lambda crash: None,
     rewrites: Rewrites | None = None,
     code: RunsCode | None = None,
     file: str = "",
@@ -61,9 +64,11 @@ def check_each_pass(
     """Runs the passes on the module, in place. None: the answer stayed right, that of the machine code too if it is asked for.
 
     Where `file` is the imported module of a capture, it is first compared with the ATen graph beside it. `rewrites` says which of
-    their rewrites passes may take; `code` runs kernels of a module by their code. `told` hears a line for each pass. Raises what
-    the passes raise, and what the interpreter does on the module as given. Needs an entered context.
+    their rewrites passes may take; `code` runs kernels of a module by their code. `told` hears a line for each pass, and `begins` before
+    each step what is to be said if the process ends in it. Raises what the passes raise, and what the interpreter does on the module as
+    given. Needs an entered context.
     """
+    begins("the module as given crashes where it is executed")
     expected = Expectation(module, inputs)
     told(f"as given: {_how(expected)}")
     wrong_from_the_start = wrong_import(file, module, inputs, expected, told)
@@ -71,18 +76,28 @@ def check_each_pass(
         return wrong_from_the_start
     state: dict[str, Any] = {"before": module.operation.clone(), "text": str(module), "number": 0}
 
+    steps = [str(step) for step in parse(passes)]
+
+    def begin(number: int) -> None:
+        if number <= len(steps):
+            begins(f"pass {number}, '{steps[number - 1]}', crashed")
+
     def look(step: str, module: Any) -> None:
         state["number"] += 1
         text = str(module)
         if text == state["text"]:
             told(f"{step}: no change")
+            begin(state["number"] + 1)
             return
+        begins(f"pass {state['number']}, '{step}', left what crashes where it is executed")
         changed = _looked_at(expected, state["before"], module, inputs, step, state["number"], code)
         if changed is not None:
             raise _Stop(changed)
         told(f"{step}: right")
         state["before"], state["text"] = module.operation.clone(), text
+        begin(state["number"] + 1)
 
+    begin(1)
     try:
         limited_run(module, passes, rewrites, look)
     except _Stop as stop:
@@ -90,6 +105,7 @@ def check_each_pass(
     if not machine_code:
         return None
     number = state["number"] + 1
+    begins(MACHINE_CODE_CRASHED)
     try:
         wrong = expected.compare(MachineCode(module)(inputs))
     except StageError as error:  # code that is not made of the bodies beside it
@@ -131,17 +147,21 @@ def _as_module(operation: Any) -> ir.Module:
 def _blamed(before: ir.Module, after: ir.Module, inputs: Sequence[Any], wrong: Wrong, code: RunsCode | None) -> str:
     """The op whose value differs first, in float64, else "". Where the float64 answers agree (overlapping buffers), values are compared in
     their own dtypes."""
-    if not wrong.what.startswith("result"):
-        return ""
+    written = wrong.what.startswith("argument")
+
+    def content(module: ir.Module, given: Sequence[Any]) -> Any:
+        found = interpret(module, given)
+        return (found.arguments if written else found.results)[wrong.position]
+
     wide = in_float64(before), in_float64(after)
     try:
         if wide[0] is not None and wide[1] is not None:
             exact = in_wider_dtypes(inputs)
-            left = [interpret(x, exact).results[wrong.position] for x in wide]
+            left = [content(x, exact) for x in wide]
             gone = (left[0].double() - left[1].double()).abs().max() if left[0].shape == left[1].shape else 1.0
             if not gone <= 1e-9 * (1.0 + float(left[0].abs().max())):
-                return culprit(wide[0], wide[1], exact, wrong.position, EXACT)
-        return culprit(before, after, inputs, wrong.position, ROUNDED, code)
+                return culprit(wide[0], wide[1], exact, wrong.position, EXACT, written=written)
+        return culprit(before, after, inputs, wrong.position, ROUNDED, code, written)
     except Exception:  # the pass is known; which op it was is a help only
         return ""
 

@@ -19,6 +19,7 @@ from mlirc.dialects.core.dialect import attribute_value
 from mlirc.dialects.core.symbols import Int
 from mlirc.dialects.core.tensor_types import TensorInfo, info_of
 from mlirc.execution.inputs import InputsError, with_strides
+from mlirc.execution.isolated import Ended, isolated
 from mlirc.execution.modules import given_arguments, graph_of, interpret
 from mlirc.lowering.fusion.aten_calls import arguments
 from mlirc.lowering.module.forms import stage_of
@@ -162,14 +163,13 @@ def tensor(info: TensorInfo, draw: Draw, limit: int, generator: torch.Generator)
 
 def index_bounds(module: ir.Module) -> dict[int, list[Int]]:
     """Sizes that integers of an argument stay below, by its position, as far as check_index says so."""
-    copied = ir.Module.parse(str(module))
-    graph = graph_of(copied)
-    if stage_of(graph) == "graph":
-        try:
-            run_pipeline(copied, "decompose,to-kernels", verify=False)
-        except Exception:  # a module that is wrong says so where it is run
+    text = str(module)
+    if stage_of(graph_of(module)) == "graph":
+        text = isolated(lambda tell: _as_kernels(text), None)
+        if isinstance(text, Ended):  # a module or a pass that is wrong says so where it is run
             return {}
-        graph = graph_of(copied)
+    copied = ir.Module.parse(text)
+    graph = graph_of(copied)
     block = graph.regions[0].blocks[0]
     position = {argument: k for k, argument in enumerate(block.arguments)}
     made: dict[Any, tuple[Any, int]] = {}  # a value -> the kernel that computes it, as which of its results
@@ -187,6 +187,12 @@ def index_bounds(module: ir.Module) -> dict[int, list[Int]]:
             _bounds_of_body(op, count, viewed, made, position, found)
             made |= {value: (op, k) for k, value in enumerate(outputs)}
     return found
+
+
+def _as_kernels(text: str) -> str:
+    module = ir.Module.parse(text)
+    run_pipeline(module, "decompose,to-kernels", verify=False)
+    return str(module)
 
 
 def _bounds_of_aten(op: Any, viewed: Any, position: Any, found: dict[int, list[Int]]) -> None:

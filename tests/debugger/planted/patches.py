@@ -179,6 +179,23 @@ def wrong(kernel, name, target):
 
 lower_kernels.function_text = wrong
 """,
+    "crash in machine code": """
+from dataclasses import replace
+from mlirc.lowering.passes.lower import lower_kernels
+
+right = lower_kernels.function_text
+LOADED = "%args = llvm.load %frame : !llvm.ptr -> !llvm.ptr"
+NOWHERE = "%nowhere = llvm.mlir.constant(64 : i64) : i64\\n%args = llvm.inttoptr %nowhere : i64 to !llvm.ptr"
+
+
+def wrong(kernel, name, target):
+    made = right(kernel, name, target)
+    exponential = "0x3FB8AA3B" in made.functions
+    return replace(made, functions=made.functions.replace(LOADED, NOWHERE)) if exponential else made
+
+
+lower_kernels.function_text = wrong
+""",
     # ---- a GPU
     "wrong epilogue": """
 from mlirc.lowering.passes.simplify_gpu import fuse_matmul_epilogue

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from mlirc.bisection.isolated import Ended, isolated
 from mlirc.bisection.trial import Trials
+from mlirc.execution.isolated import Ended, isolated
 from mlirc.lowering.pipeline.rewrites import KEPT, Rewrites
 from tests.commands.command import run
 from tests.debugger.planted.patches import PASSES, PATCHES
@@ -274,6 +274,17 @@ def test_the_kernel_whose_code_is_wrong(name, size, module_file, tmp_path):
         r"The rewrite is number \d+: mlircx.launch '\w*(sub|sum)\w*' \(.*test_bisected\.py", done.stdout
     ), done.stdout
     assert " 3 of " in done.stdout
+
+
+@pytest.mark.full
+def test_the_kernel_whose_code_crashes(module_file, tmp_path):
+    patch = tmp_path / "patch.py"
+    patch.write_text(PATCHES["crash in machine code"])
+    given = [module_file(rows), *CPU.split(), "--import", patch]
+    done = in_a_process("bisect", *given, "-o", tmp_path / "small.mlir", "--no-reduce")
+    assert done.returncode == 0, done.stderr
+    assert "It crashes: SIGSEGV" in done.stdout and "The pass is 'lower-kernels'" in done.stdout, done.stdout
+    assert "The rewrite is number 0: mlircx.launch 'exp' (" in done.stdout, done.stdout
 
 
 def test_a_pass_that_breaks_the_ir_is_named_with_where_it_comes_from(module_file, tmp_path):

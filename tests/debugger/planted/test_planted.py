@@ -8,7 +8,15 @@ import pytest
 import torch
 
 from tests.commands.command import bad, good
+from tests.debugger.planted.patches import PATCHES
+from tests.debugger.planted.test_bisected import forked
 
+ABORT = """
+import os
+from mlirc.lowering.passes.fuse.to_kernels import ToKernels
+
+ToKernels.run = lambda *given: os.abort()
+"""
 PASSES = Path(__file__).parent / "passes.py"
 
 
@@ -42,6 +50,16 @@ def transposed(x, y):
     return x + y
 
 
+def doubled(x, y):
+    x.mul_(2)
+    return y.exp()
+
+
+def written(x, y):
+    x[1:5].copy_(x[1:5] + y[:4])
+    return y.exp()
+
+
 @dataclass(frozen=True)
 class Plant:
     """A wrong pass, after which anchor of which pipeline, on the graph of a function, and the op that is named."""
@@ -60,8 +78,12 @@ PLANTS = [
     Plant("forget-negation", "simplify", rows, ""),
     Plant("wrong-view", "simplify", sliced, "mlirc.view"),
     Plant("square-product", "simplify", product, "mlirc.matmul"),
-    Plant("forget-update", "simplify", update, ""),
-    Plant("forget-update", "hoist-parameters", update, ""),
+    Plant("forget-update", "simplify", update, "mlirc.assign"),
+    Plant("forget-update", "hoist-parameters", update, "mlirc.assign"),
+    Plant("wrong-fold", "fold-constants#2", doubled, "mlirc.mul"),
+    Plant("wrong-epilogue", "to-kernels", written, "mlircx.kernel"),
+    Plant("wrong-epilogue", "plan", written, "mlircx.launch"),
+    Plant("wrong-map", "lower", written, "mlircx.run"),
     Plant("swap-operands", "simplify", rows, "mlirc.sub"),
     Plant("wrong-map", "to-kernels", wave, "mlircx.kernel"),
     Plant("wrong-map", "fuse-elementwise", wave, "mlircx.kernel"),
@@ -69,7 +91,7 @@ PLANTS = [
     Plant("wrong-epilogue", "fuse-reductions", product, "mlircx.kernel"),
     Plant("wrong-epilogue", "eliminate-dead", rows, "mlircx.kernel"),
     Plant("yield-before-last", "to-kernels", wave, "mlircx.kernel"),
-    Plant("forget-update", "elide-copies", update, ""),
+    Plant("forget-update", "elide-copies", update, "mlirc.assign"),
     Plant("overlapping-buffers", "plan", chain, ""),
     Plant("lose-copy", "plan", transposed, ""),
     Plant("wrong-output", "plan", product, "mlircx.call"),
@@ -112,6 +134,8 @@ def test_the_pass_is_named(plant, files):
         arguments += ["--passes-after", f"{plant.anchor}={plant.name}"]
     line = told(*arguments)
     assert re.search(rf"pass \d+, '{plant.name}', changed the answer", line), line
+    if plant.function in (doubled, written):
+        assert ": argument 0 at [" in line, line
     assert re.search(r"(result|argument) \d at \[.*\] is .*: error .* is allowed", line), line
     if plant.op:
         first = plant.function.__code__.co_firstlineno
@@ -134,6 +158,25 @@ def test_wrong_code_of_a_right_body_is_told_from_it(files):
         "run", path, "--pipeline", "cpu", "--import", PASSES, "--check-each-pass", "--passes-after", "lower=wrong-code"
     )
     assert "machine code changed the answer: llvm.func" in line and "not the code that lowering makes" in line, line
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        pytest.param(ABORT, r"pass \d+, 'to-kernels', crashed: SIGABRT", id="a pass"),
+        pytest.param(
+            PATCHES["crash in machine code"],
+            "machine code crashed: SIGSEGV; `mlirc bisect`, given the same, names the kernel",
+            id="machine code",
+        ),
+    ],
+)
+def test_what_crashes_is_named(content, said, files, tmp_path):
+    (tmp_path / "patch.py").write_text(content)
+    arguments = ["run", files(rows, "import"), "--pipeline", "cpu", "--import", tmp_path / "patch.py"]
+    code, shown, steps = forked(*arguments, "--check-each-pass")
+    assert (code, shown) == (1, "") and re.fullmatch(f".*: {said}", steps.splitlines()[-1]), steps
+    assert "  decompose: no change" in steps.splitlines(), steps
 
 
 @pytest.mark.parametrize("function", [wave, rows, sliced, product, update, chain, transposed], ids=lambda f: f.__name__)

@@ -8,11 +8,12 @@ import select
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 PR_SET_PDEATHSIG = 1  # of <linux/prctl.h>
+HEAD = 9  # bytes before a message: its kind and its size
 
 
 @dataclass(frozen=True)
@@ -23,9 +24,14 @@ class Ended:
     phase: str
 
 
-def isolated(work: Callable[[Callable[[str], None]], Any], seconds: float) -> Any:
-    """What `work` returns, in a process of its own; Ended where that ended before. `work` is given a function that it tells what it
-    does next. The result is pickled. Work raises nothing that is not caught here: an exception ends it as "raised ...".
+def isolated(
+    work: Callable[[Callable[[str], None]], Any],
+    seconds: float | None,
+    heard: Callable[[str], None] = lambda phase: None,
+) -> Any:
+    """What `work` returns, in a process of its own; Ended where that ended before, or took longer than `seconds`. `work` is given a function
+    that it tells what it does next, which is `heard` at once. The result is pickled. Work raises nothing that is not caught here: an
+    exception ends it as "raised ...".
     """
     reader, writer = os.pipe()
     parent = os.getpid()
@@ -36,14 +42,22 @@ def isolated(work: Callable[[Callable[[str], None]], Any], seconds: float) -> An
         _work(work, writer)
     os.close(writer)
     late = True
+    phase, result = "", None
     try:
-        content, late = _read(reader, time.monotonic() + seconds)
+        for kind, content in _messages(reader, None if seconds is None else time.monotonic() + seconds):
+            if kind == b"R":
+                result = content
+            else:
+                phase = content.decode()
+                heard(phase)
+        late = False
+    except TimeoutError:
+        pass
     finally:
         os.close(reader)
         if late:
             os.kill(child, signal.SIGKILL)
         _, status = os.waitpid(child, 0)
-    phase, result = _parsed(content)
     if late:
         return Ended(f"no end after {seconds:.0f} seconds", phase)
     if result is not None:
@@ -88,31 +102,20 @@ def _send(writer: int, kind: bytes, content: bytes) -> None:
         left = left[os.write(writer, left) :]
 
 
-def _read(reader: int, until: float) -> tuple[bytes, bool]:
-    """All that the child sends, and whether it was late."""
-    parts = []
+def _messages(reader: int, until: float | None) -> Iterator[tuple[bytes, bytes]]:
+    """What the child sends, as it comes: kinds and contents. Raises TimeoutError where that does not end in time."""
+    held = bytearray()
     while True:
-        ready, _, _ = select.select([reader], [], [], max(0.0, until - time.monotonic()))
-        if not ready:
-            return b"".join(parts), True
+        wait = None if until is None else max(0.0, until - time.monotonic())
+        if not select.select([reader], [], [], wait)[0]:
+            raise TimeoutError
         part = os.read(reader, 1 << 20)
         if not part:
-            return b"".join(parts), False
-        parts.append(part)
-
-
-def _parsed(content: bytes) -> tuple[str, bytes | None]:
-    """The last phase and the result, if it is whole."""
-    phase, at = "", 0
-    while at + 9 <= len(content):
-        size = int.from_bytes(content[at + 1 : at + 9], "little")
-        held = content[at + 9 : at + 9 + size]
-        if len(held) < size:
-            break
-        if content[at : at + 1] == b"R":
-            return phase, held
-        phase, at = held.decode(), at + 9 + size
-    return phase, None
+            return
+        held += part
+        while len(held) >= HEAD and len(held) >= (end := HEAD + int.from_bytes(held[1:HEAD], "little")):
+            yield bytes(held[:1]), bytes(held[HEAD:end])
+            del held[:end]
 
 
 def _how(status: int) -> str:
