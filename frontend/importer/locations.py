@@ -1,7 +1,6 @@
 """Where an op comes from: the user's source line of an FX node, as an MLIR location and as text. And where in a block a rule began to build."""
 
 import re
-from typing import Any
 
 from torch.fx import Node
 

@@ -238,9 +238,7 @@ def tensor_info(fake: torch.Tensor) -> TensorInfo:
 
 
 @lru_cache(maxsize=4096)
-def _one_info(
-    dtype: torch.dtype, shape: tuple[Int, ...], stride: tuple[Int, ...], device: torch.device
-) -> TensorInfo:
+def _one_info(dtype: torch.dtype, shape: tuple[Int, ...], stride: tuple[Int, ...], device: torch.device) -> TensorInfo:
     """One object for equal tensors, as most of a graph are: it keeps what was found of them."""
     return TensorInfo(dtype, shape, stride, str(device))
 
