@@ -21,7 +21,7 @@ PREFIX = "part_"
 LEAST = 1200  # characters of MLIR text: for shorter ones a declaration and a call cost as much
 
 _FUNCTION = re.compile(r"^(?=(?:llvm|func)\.func )", re.MULTILINE)
-_WORD = re.compile(r"\w+")
+_NAME = re.compile(r"\w+")
 
 _lock = fork_lock()
 
@@ -49,12 +49,12 @@ def take_parts(
     entry: list[str] = []
     for text in _FUNCTION.split(functions):
         head = f"llvm.func internal {own}"
-        suffix = _WORD.match(text, len(head)) if text.startswith(head) else None
+        suffix = _NAME.match(text, len(head)) if text.startswith(head) else None
         if suffix and text.startswith("(", suffix.end()):
             texts[suffix[0]] = text.rstrip("\n")
         else:
             entry.append(text.rstrip("\n"))
-    calls = {suffix: {word for word, _ in _uses(text, own) if word} - {suffix} for suffix, text in texts.items()}
+    calls = {suffix: {used for used, _ in _uses(text, own) if used} - {suffix} for suffix, text in texts.items()}
 
     def reached(suffix: str, without: Collection[str] = ()) -> list[str]:
         """The function and all that it calls, directly or not; calls of `without` are not followed."""
@@ -80,18 +80,18 @@ def take_parts(
     body = "\n".join([*entry, *(text for suffix, text in texts.items() if suffix not in taken)])
     start = body.partition(own)[0]
     body = start + "".join(
-        [f"@{names[word]}{rest}" if word in names else f"{own}{word}{rest}" for word, rest in _uses(body, own)]
+        [f"@{names[used]}{rest}" if used in names else f"{own}{used}{rest}" for used, rest in _uses(body, own)]
     )
     declared = [_declaration(texts[root], made) for root, made in names.items()]
     return [*declarations, *declared, body], parts
 
 
 def _uses(text: str, prefix: str) -> Iterator[tuple[str, str]]:
-    """The words behind each `prefix` in a text, with what comes before the next one."""
+    """The names behind each `prefix` in a text, with what comes before the next one."""
     for part in text.split(prefix)[1:]:
-        found = _WORD.match(part)
-        word = found[0] if found else ""
-        yield word, part[len(word) :]
+        found = _NAME.match(part)
+        name = found[0] if found else ""
+        yield name, part[len(name) :]
 
 
 def module_of(lists: Iterable[FunctionTexts]) -> str:
