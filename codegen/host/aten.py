@@ -13,6 +13,7 @@ from mlirc.codegen.aten.dispatcher_call import dispatcher_call
 from mlirc.codegen.aten.overridden_kernels import computes_otherwise
 from mlirc.codegen.aten.python_call import AtenCall
 from mlirc.codegen.aten.shim_call import NUMBER, UNWANTED, WANTED, NativeCall, NotNative, routine_call
+from mlirc.codegen.cuda.user_launch import triton_call
 from mlirc.codegen.frame.frame import Frame, HostBuffer, Number
 from mlirc.codegen.host.inputs import bind_result
 from mlirc.codegen.host.parts import HostCall
@@ -60,8 +61,6 @@ def native_way(
 ) -> tuple[NativeCall | None, str]:
     """The native call for the op, or why there is none."""
     if function is triton_kernel:
-        from mlirc.codegen.cuda.user_launch import triton_call  # loads what writes kernels for GPUs
-
         try:
             return triton_call(frame, op, operands), ""
         except NotNative as reason:

@@ -50,22 +50,16 @@ class PassError(RuntimeError):
 
 def find_pass(name: str) -> type | None:
     """The pass of that name, None if there is none. Of ours, where nobody adds others, only its own file is loaded."""
-    if passes.cache_info().currsize or _others():
-        return passes().get(name)
-    file = _own_files().get(name.replace("-", "_"))
-    if file is None:
-        return None
-    module = importlib.import_module(file)
-    return next(x for x in vars(module).values() if is_pass(x, module.__name__) and x.name == name)
-
-
-@functools.cache
-def _own_files() -> dict[str, str]:
-    """The modules of our passes, by the names of their files."""
     from mlirc.lowering import passes as folder
 
-    found = (path for root in folder.__path__ for path in Path(root).glob("*/*.py"))
-    return {path.stem: f"{folder.__name__}.{path.parent.name}.{path.stem}" for path in found}
+    if passes.cache_info().currsize or _others():
+        return passes().get(name)
+    file = name.replace("-", "_")
+    found = next((path for root in folder.__path__ for path in Path(root).glob(f"*/{file}.py")), None)
+    if found is None:
+        return None
+    module = importlib.import_module(f"{folder.__name__}.{found.parent.name}.{file}")
+    return next(x for x in vars(module).values() if is_pass(x, module.__name__) and x.name == name)
 
 
 @functools.cache

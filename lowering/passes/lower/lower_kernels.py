@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from importlib import import_module
 from itertools import count
 from typing import Any
 
@@ -10,16 +9,25 @@ from mlirc.dialects.control_flow.region_ops import module_body
 from mlirc.dialects.core.bindings import ir
 from mlirc.dialects.core.dialect import attribute_value, make_attribute
 from mlirc.dialects.ops.nn.flex_operators import FLEX
+from mlirc.lowering.cpu.attention.backward import backward_text
 from mlirc.lowering.cpu.attention.call import backward_refusal, read_attention, read_gradients, refusal
+from mlirc.lowering.cpu.attention.flex import flex_refusal, flex_text
+from mlirc.lowering.cpu.attention.function import attention_text
 from mlirc.lowering.cpu.convolution.call import ConvolutionProblem, read_convolution
 from mlirc.lowering.cpu.convolution.call import refusal as convolution_refusal
 from mlirc.lowering.cpu.convolution.depthwise_call import Depthwise, depthwise_plan, depthwise_refusal, read_depthwise
+from mlirc.lowering.cpu.convolution.depthwise_weight_gradient import depthwise_text
+from mlirc.lowering.cpu.convolution.direct import direct_text
+from mlirc.lowering.cpu.convolution.forward import convolution_text
 from mlirc.lowering.cpu.convolution.plan import plan
+from mlirc.lowering.cpu.convolution.weight_gradient import weight_gradient_text
 from mlirc.lowering.cpu.convolution.windows import match_windows
+from mlirc.lowering.cpu.convolution.winograd import winograd_text
 from mlirc.lowering.cpu.loops.frame import KernelText
 from mlirc.lowering.cpu.loops.function import empty_text, kernel_text
 from mlirc.lowering.cpu.matmul.kinds import gemm_text
 from mlirc.lowering.cpu.matmul.match import match_matmul
+from mlirc.lowering.cpu.matmul.quantised import quantised_text
 from mlirc.lowering.cpu.matmul.quantised_match import match_quantised
 from mlirc.lowering.kernel.flex_attention import RESULTS, read_problem
 from mlirc.lowering.kernel.launch import run_instead
@@ -39,24 +47,15 @@ from mlirc.lowering.target import CpuTarget
 
 Listener = Callable[[str, KernelText], None]
 
-# What writes the functions of calls, by its file in lowering/cpu/: loaded where a graph has such a call.
-WINOGRAD = "convolution.winograd", "winograd_text"
-CONVOLUTION = "convolution.forward", "convolution_text"
 # callee -> what reads such a call, what says why it has no kernel, what writes its functions
-CALLS: dict[str, tuple[Callable, Callable, tuple[str, str]]] = {
-    "attention": (read_attention, refusal, ("attention.function", "attention_text")),
-    "attention_backward": (read_gradients, backward_refusal, ("attention.backward", "backward_text")),
-    "convolution": (read_convolution, convolution_refusal, CONVOLUTION),
-    "convolution_add": (read_convolution, convolution_refusal, CONVOLUTION),
-    "transposed_convolution": (read_convolution, convolution_refusal, CONVOLUTION),
-    "convolution_weight_gradient": (
-        *(read_convolution, convolution_refusal),
-        ("convolution.weight_gradient", "weight_gradient_text"),
-    ),
-    "depthwise_weight_gradient": (
-        *(read_depthwise, depthwise_refusal),
-        ("convolution.depthwise_weight_gradient", "depthwise_text"),
-    ),
+CALLS: dict[str, tuple[Callable, Callable, Callable]] = {
+    "attention": (read_attention, refusal, attention_text),
+    "attention_backward": (read_gradients, backward_refusal, backward_text),
+    "convolution": (read_convolution, convolution_refusal, convolution_text),
+    "convolution_add": (read_convolution, convolution_refusal, convolution_text),
+    "transposed_convolution": (read_convolution, convolution_refusal, convolution_text),
+    "convolution_weight_gradient": (read_convolution, convolution_refusal, weight_gradient_text),
+    "depthwise_weight_gradient": (read_depthwise, depthwise_refusal, depthwise_text),
 }
 
 
@@ -124,12 +123,12 @@ class LowerKernels:
             fields = None
             if isinstance(asked, ConvolutionProblem):
                 asked, fields = plan(asked, target)
-                write = WINOGRAD if asked.results else write
+                write = winograd_text if asked.results else write
             elif isinstance(asked, Depthwise):
                 asked, fields = depthwise_plan(asked, target)
             if asked not in made:
                 name = next(n for n in map("kernel_{}".format, count(len(made))) if n not in taken)
-                made[asked] = name, kernel = name, loaded(*write)(asked, name, target)
+                made[asked] = name, kernel = name, write(asked, name, target)
                 self.add_functions(module_body(function), name, kernel, taken)
             name, kernel = made[asked]
             call.attributes["kernel"] = ir.StringAttr.get(name)
@@ -137,8 +136,6 @@ class LowerKernels:
 
     def lower_flex_attention(self, call: Any, block: ir.Block, made: dict, taken: set[str], target: CpuTarget) -> None:
         """Attention with a body."""
-        from mlirc.lowering.cpu.attention.flex import flex_refusal, flex_text
-
         callee = string_attribute(call, "callee")
         numbers = tuple(str(call.attributes[n]) for n in ("full", "rows", "columns", "scale", "inputs"))
         key = callee, structural_key(call), numbers
@@ -174,17 +171,13 @@ class LowerKernels:
                 block.append(op)
 
 
-def loaded(file: str, name: str) -> Callable[..., KernelText]:
-    return getattr(import_module(f"mlirc.lowering.cpu.{file}"), name)
-
-
 def function_text(kernel: Kernel, name: str, target: CpuTarget) -> KernelText:
     if kernel.is_statically_empty:  # it has no axes to write loops of
         return empty_text(name)
     matmul = match_matmul(kernel)
     made = gemm_text(matmul, name, target) if matmul else None
     if made is None and (windows := match_windows(kernel)):
-        made = loaded("convolution.direct", "direct_text")(windows, name, target)
+        made = direct_text(windows, name, target)
     if made is None and (quantised := match_quantised(kernel)):
-        made = loaded("matmul.quantised", "quantised_text")(quantised, name, target)
+        made = quantised_text(quantised, name, target)
     return made or kernel_text(kernel, name, target)

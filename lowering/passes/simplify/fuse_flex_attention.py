@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -11,12 +11,11 @@ from mlirc.dialects.core.bindings import ir
 from mlirc.dialects.core.dialect import attribute_value, create
 from mlirc.dialects.core.symbols import Int
 from mlirc.dialects.core.tensor_types import TensorInfo, info_of, type_of
+from mlirc.lowering.cpu.attention.flex import flex_refusal
+from mlirc.lowering.fusion.flex_bodies import FlexBody, NotOneBody, flex_body
 from mlirc.lowering.kernel.flex_attention import FORWARD, QUERIES
 from mlirc.lowering.module.source_lines import source_line
 from mlirc.lowering.pipeline.ledger import Ledger
-
-if TYPE_CHECKING:
-    from mlirc.lowering.fusion.flex_bodies import FlexBody
 
 SHARED = ("full", "rows", "columns", "scale")
 
@@ -46,13 +45,10 @@ class FuseFlexAttention:
     takes = "graph"
 
     def run(self, function: Any, ledger: Ledger) -> None:
-        found = [op for op in function.regions[0].blocks[0].operations if op.operation.name in BUILDERS]
-        if not found:
-            return
-        from mlirc.lowering.fusion.flex_bodies import NotOneBody  # what few graphs need is loaded for them alone
-
-        for op in found:
-            build = BUILDERS[op.operation.name]
+        for op in list(function.regions[0].blocks[0].operations):
+            build = BUILDERS.get(op.operation.name)
+            if build is None:
+                continue
             line, label = source_line(op.location), op.operation.name.removeprefix("mlirc.")
             if info_of(op.q).device == "cpu" and (rule := refused(op)):
                 ledger.record(self.name, "generate", label, rule, False, line)
@@ -73,8 +69,6 @@ class FuseFlexAttention:
 
 def refused(op: Any) -> str:
     """Why no kernel for CPUs computes the call, or ""."""
-    from mlirc.lowering.cpu.attention.flex import flex_refusal
-
     forward = op.operation.name == "mlirc.flex_attend"
     results = 3 if forward and is_read(op.largest) else 2
     name = FORWARD if forward else QUERIES
@@ -83,8 +77,6 @@ def refused(op: Any) -> str:
 
 def attend(op: Any) -> list[ir.Value | None]:
     """The forward pass."""
-    from mlirc.lowering.fusion.flex_bodies import flex_body
-
     scores = scores_of(op)
     body = flex_body(op, [op.scores, op.seen], [scores], space_of(op))
     results = [x.type for x in op.results][: 3 if is_read(op.largest) else 2]
@@ -95,8 +87,6 @@ def attend(op: Any) -> list[ir.Value | None]:
 
 def gradients(op: Any) -> list[ir.Value | None]:
     """The backward pass."""
-    from mlirc.lowering.fusion.flex_bodies import flex_body
-
     slopes = [x for x in uses_among(op, "mlirc.flex_slopes") if same_call(x, op)]
     virtual = [scores_of(op), (scores_of(op)[0], [x.out for x in slopes])]
     body = flex_body(op, [op.operands[1], op.seen, op.operands[0]], virtual, space_of(op))
@@ -165,7 +155,7 @@ def is_read(x: ir.Value) -> bool:
 
 
 def kernel_op(
-    op: Any, name: str, operands: Sequence[ir.Value], results: Sequence[ir.Type], body: "FlexBody"
+    op: Any, name: str, operands: Sequence[ir.Value], results: Sequence[ir.Type], body: FlexBody
 ) -> list[ir.Value]:
     """The op that is a kernel, with the body as its region."""
     attributes = {n: op.attributes[n] for n in SHARED}

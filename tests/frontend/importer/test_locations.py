@@ -14,7 +14,7 @@ from tests.compare_stages import prepare
 LINES = (
     '  File "/home/a b/model.py", line 12, in forward\n',
     '  File "<eval_with_key>.3", line 7, in forward\n',
-    '    raise ValueError(\'File "x", line\')\n',
+    "    raise ValueError('File \"x\", line')\n",
     "    return self.f(x)\n",
     '  File "File ", line 3\n',
     'File "',
