@@ -235,7 +235,8 @@ def functions_of_kernel(functions: Mapping[str, Any], name: str) -> list[Any]:
 
 def nameless(text: str, name: str) -> str:
     """The text of a kernel with NAME for its own name: equal kernels have equal texts, whatever their numbers."""
-    return re.sub(rf"@{name}(?!\d)", NAME, text)
+    first, *parts = text.split(f"@{name}")  # a pattern would have to be compiled for each kernel
+    return first + "".join([f"@{name}{part}" if part[:1].isdecimal() else f"{NAME}{part}" for part in parts])
 
 
 def text_of(function: Any) -> str:

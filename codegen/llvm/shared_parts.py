@@ -8,7 +8,7 @@ becomes a body that calls @part_2f6c..., and a source of that name, a hash of it
 
 import hashlib
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from weakref import WeakValueDictionary
 
@@ -21,6 +21,7 @@ PREFIX = "part_"
 LEAST = 1200  # characters of MLIR text: for shorter ones a declaration and a call cost as much
 
 _FUNCTION = re.compile(r"^(?=(?:llvm|func)\.func )", re.MULTILINE)
+_NAME = re.compile(r"\w+")
 
 _lock = fork_lock()
 
@@ -43,16 +44,17 @@ def take_parts(
     names.
 
     A large function is one that the body calls, together with all that it calls; what smaller ones call too stays as well."""
-    own = re.compile(rf"@{name}_(\w+)")
+    own = f"@{name}_"  # no pattern, which would have to be compiled for each kernel
     texts: dict[str, str] = {}  # by what follows the kernel's name
     entry: list[str] = []
     for text in _FUNCTION.split(functions):
-        head = re.match(rf"llvm\.func internal @{name}_(\w+)\(", text)
-        if head:
-            texts[head[1]] = text.rstrip("\n")
+        head = f"llvm.func internal {own}"
+        suffix = _NAME.match(text, len(head)) if text.startswith(head) else None
+        if suffix and text.startswith("(", suffix.end()):
+            texts[suffix[0]] = text.rstrip("\n")
         else:
             entry.append(text.rstrip("\n"))
-    calls = {suffix: set(own.findall(text)) - {suffix} for suffix, text in texts.items()}
+    calls = {suffix: {used for used, _ in _uses(text, own) if used} - {suffix} for suffix, text in texts.items()}
 
     def reached(suffix: str, without: Collection[str] = ()) -> list[str]:
         """The function and all that it calls, directly or not; calls of `without` are not followed."""
@@ -76,9 +78,20 @@ def take_parts(
         return [*declarations, functions], {}
     taken = {suffix for root in names for suffix in reached(root)} - set(reached("body", without=names))
     body = "\n".join([*entry, *(text for suffix, text in texts.items() if suffix not in taken)])
-    body = own.sub(lambda match: f"@{names.get(match[1], match[0][1:])}", body)
+    start = body.partition(own)[0]
+    body = start + "".join(
+        [f"@{names[used]}{rest}" if used in names else f"{own}{used}{rest}" for used, rest in _uses(body, own)]
+    )
     declared = [_declaration(texts[root], made) for root, made in names.items()]
     return [*declarations, *declared, body], parts
+
+
+def _uses(text: str, prefix: str) -> Iterator[tuple[str, str]]:
+    """The names behind each `prefix` in a text, with what comes before the next one."""
+    for part in text.split(prefix)[1:]:
+        found = _NAME.match(part)
+        name = found[0] if found else ""
+        yield name, part[len(name) :]
 
 
 def module_of(lists: Iterable[FunctionTexts]) -> str:

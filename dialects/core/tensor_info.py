@@ -98,7 +98,7 @@ class TensorInfo:
             running = running * self.shape[found]
         return True
 
-    @property
+    @cached_property
     def may_overlap(self) -> bool:
         """Whether elements may share memory: a stride does not reach beyond the dimensions of smaller ones."""
         if 0 in self.shape:

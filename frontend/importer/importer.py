@@ -35,7 +35,7 @@ from mlirc.frontend.importer import (
     views,
 )
 from mlirc.frontend.importer.bodies import attribute, has_regions, is_shared_region, nested_constants
-from mlirc.frontend.importer.locations import erase_after, last_operation, location_of
+from mlirc.frontend.importer.locations import erase_from, location_of, mark
 from mlirc.frontend.importer.refused_dtypes import refused
 from mlirc.frontend.importer.regions import import_regions
 from mlirc.frontend.importer.shared_functions import SharedRegion, invoked
@@ -286,13 +286,15 @@ class GraphImporter:
         rule = IMPORTS.get(target) or IMPORTS.get(str(target))
         reason = aten_import.without_op(target, args)
         if has_regions(target):
-            mark = last_operation()
+            marked = mark()
             try:
                 results = import_regions(self, node, args)
-                return tuple(self.with_type(x, info_of_fake(v)) for x, v in zip(results, flat(promised), strict=True))
+                made = tuple(self.with_type(x, info_of_fake(v)) for x, v in zip(results, flat(promised), strict=True))
+                marked.erase()
+                return made
             except NotOurs as error:
                 reason = f"{reason}: {error}"
-                erase_after(mark)
+                erase_from(marked)
         if rule is not None and any(isinstance(v, torch.Tensor) and tensor_info(v).may_overlap for v in flat(promised)):
             rule, reason = None, "elements of the result share memory"  # a kernel would write each of them
         if rule is not None and unread_indices.may_be_unread(node):
@@ -304,16 +306,17 @@ class GraphImporter:
         if rule is not None:
             infos = [tensor_info(v) if isinstance(v, torch.Tensor) else None for v in flat(promised)]
             builder = GraphBuilder(infos[0] if infos else None, infos)
-            mark = last_operation()
+            marked = mark()
             try:
                 made = rule(builder, *args, **kwargs)
                 if not refused(node):
                     results = [self.with_type(v, info) for v, info in zip(flat(made), infos, strict=True)]
+                    marked.erase()
                     return results[0] if isinstance(promised, torch.Tensor) else tuple(results)
                 reason = "its kernel refuses these dtypes or numbers"
             except NotOurs as error:
                 reason = str(error)
-            erase_after(mark)
+            erase_from(marked)
         return self.by_aten(node, target, args, kwargs, reason)
 
     def by_aten(self, node: Node, target: Any, args: tuple, kwargs: dict, reason: str, overridden: bool = False) -> Any:

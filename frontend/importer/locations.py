@@ -1,7 +1,6 @@
 """Where an op comes from: the user's source line of an FX node, as an MLIR location and as text. And where in a block a rule began to build."""
 
 import re
-from typing import Any
 
 from torch.fx import Node
 
@@ -15,11 +14,20 @@ FRAME = re.compile(r'File "([^"]+)", line (\d+)')
 def location_of(node: Node) -> ir.Location:
     """The innermost frame of the user's stack that Dynamo recorded, or an unknown location."""
     trace = node.meta.get("stack_trace")
-    frames = FRAME.findall(trace) if trace else None
-    if not frames:
+    frame = innermost(trace) if trace else None
+    if frame is None:
         return ir.Location.unknown()
-    file, line = frames[-1]
+    file, line = frame
     return ir.Location.file(file.encode("utf-8", "replace").decode(), int(line), 0)  # a name of bytes that are no text
+
+
+def innermost(trace: str) -> tuple[str, str] | None:
+    """File and line of the last frame in the text of a stack; None where it has none."""
+    end = len(trace)
+    while (end := trace.rfind('File "', 0, end)) >= 0:
+        if found := FRAME.match(trace, end):
+            return found[1], found[2]
+    return None
 
 
 def where(node: Node) -> str:
@@ -30,17 +38,18 @@ def where(node: Node) -> str:
     return str(name) if line == "unknown line" else f"{name} ({line})"
 
 
-def last_operation() -> ir.Operation | None:
-    operations = ir.InsertionPoint.current.block.operations
-    return operations[len(operations) - 1] if len(operations) else None
+def mark() -> ir.Operation:
+    """An op of no meaning at the end of the current block, for who may take back what comes after it. To look for the last op instead
+    would be a walk through the block for each node: MLIR's lists know no length."""
+    return ir.Operation.create("builtin.unrealized_conversion_cast")
 
 
-def erase_after(mark: Any) -> None:
-    """Erase what a rule built before it gave up: all operations after `mark` in the current block."""
+def erase_from(marked: ir.Operation) -> None:
+    """Erases the mark, and what a rule built behind it before it gave up."""
     made = []
     for op in reversed(list(ir.InsertionPoint.current.block.operations)):
-        if mark is not None and op.operation == mark.operation:
-            break
         made.append(op)
+        if op.operation == marked:
+            break
     for op in made:
         op.operation.erase()

@@ -22,6 +22,8 @@ def refused(node: Node) -> bool:
     target: Any = node.target
     if not isinstance(target, torch._ops.OpOverload):
         return False
+    if not dimensions(target):
+        return False
     given = [node.args[k] if k < len(node.args) else node.kwargs.get(name) for k, name in dimensions(target)]
     chosen = [d for d in tree_leaves(given) if type(d) is int]
     if not chosen or not node.args:

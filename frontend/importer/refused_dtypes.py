@@ -7,6 +7,7 @@ operator itself is called once for each combination (strides/kernel_dtypes.py). 
 """
 
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -15,20 +16,24 @@ from torch.fx.node import map_aggregate
 
 from mlirc.frontend.errors import UnsupportedGraph
 from mlirc.frontend.strides.kernel_dtypes import dtypes_of, dtypes_of_kernel, is_elementwise, may_be_tried
-from mlirc.frontend.torch_compat.dynamo.trees import tree_leaves
+
+LEAST = 240.0
+"""The largest number of the float dtype with the smallest one, float8_e4m3fnuz: what is not larger overflows none."""
 
 
 def refused(node: Node) -> bool:
     """Whether eager's kernel raises for the dtypes and numbers of a call. Raises UnsupportedGraph where its results have other
     dtypes than the fake tensors promise: what follows in the graph relies on those."""
     target: Any = node.target
+    if not isinstance(target, torch._ops.OpOverload):
+        return False
     fakes = [x.meta.get("val") for x in node.all_input_nodes]
     tensors = [x for x in fakes if isinstance(x, torch.Tensor)]
     beyond = _has_number_beyond(node, tensors)
     mixed = len({x.dtype for x in tensors if x.is_floating_point()}) > 1
-    if not may_be_tried(target, tensors, any_operator=beyond):
+    if not beyond and not mixed and not (_may_refuse(target, tensors) and is_elementwise(target)):
         return False
-    if not beyond and not mixed and not (is_elementwise(target) and _may_refuse(target, tensors)):
+    if not may_be_tried(target, tensors, any_operator=beyond):
         return False
     args, kwargs = map_aggregate((node.args, node.kwargs), lambda x: x.meta.get("val") if isinstance(x, Node) else x)  # type: ignore[misc]
     found, promised = dtypes_of_kernel(target, args, kwargs), dtypes_of(node.meta.get("val"))
@@ -44,6 +49,19 @@ def _may_refuse(target: Any, tensors: list[torch.Tensor]) -> bool:
 
 def _has_number_beyond(node: Node, tensors: list[torch.Tensor]) -> bool:
     """Whether a finite number of the call overflows a float dtype of its tensors: `clamp(x, 1e300)` of float32."""
+    large = [x for x in _numbers((node.args, node.kwargs)) if LEAST < abs(x) < math.inf]
+    if not large:
+        return False
     most = min((torch.finfo(x.dtype).max for x in tensors if x.is_floating_point()), default=math.inf)
-    numbers = [x for x in tree_leaves((node.args, node.kwargs)) if isinstance(x, int | float)]
-    return any(most < abs(x) < math.inf for x in numbers)
+    return any(most < abs(x) for x in large)
+
+
+def _numbers(x: Any) -> Iterator[int | float]:
+    """The numbers among a call's arguments."""
+    if isinstance(x, (int, float)):
+        yield x
+    elif isinstance(x, (list, tuple)):
+        for y in x:
+            yield from _numbers(y)
+    elif isinstance(x, dict):
+        yield from _numbers(list(x.values()))

@@ -3,6 +3,7 @@
 import hashlib
 import operator
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Any
 
 import sympy
@@ -228,12 +229,18 @@ def tensor_info(fake: torch.Tensor) -> TensorInfo:
         raise UnsupportedGraph(f"a tensor has layout {fake.layout}; only torch.strided is compiled")
     if fake.dtype not in DTYPE_TEXT:
         raise UnsupportedGraph(f"a tensor has dtype {fake.dtype}, which the dialect has no type for")
-    shape = tuple(map(size, fake.shape))
-    info = TensorInfo(fake.dtype, shape, tuple(map(size, fake.stride())), str(fake.device))
+    shape, stride = tuple(map(size, fake.shape)), tuple(map(size, fake.stride()))
+    info = _one_info(fake.dtype, shape, stride, fake.device)
     bytes_ = info.extent * fake.dtype.itemsize
     if isinstance(bytes_, int) and bytes_ >= LARGEST:
         raise UnsupportedGraph(f"{NO_MEMORY}: {list(shape)} of {fake.dtype}")
     return info
+
+
+@lru_cache(maxsize=4096)
+def _one_info(dtype: torch.dtype, shape: tuple[Int, ...], stride: tuple[Int, ...], device: torch.device) -> TensorInfo:
+    """One object for equal tensors, as most of a graph are: it keeps what was found of them."""
+    return TensorInfo(dtype, shape, stride, str(device))
 
 
 def guarded(value: Int, environment: ShapeEnv) -> Int:

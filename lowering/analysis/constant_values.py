@@ -1,5 +1,6 @@
 """What is known of a graph-level value before anything runs: one number for all of its elements."""
 
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -21,7 +22,7 @@ def number_of(value: ir.Value) -> Number | None:
     if isinstance(op, ir.Block) or not isinstance(value.type, ir.RankedTensorType):
         return None
     if isinstance(op, Constant):
-        return torch.tensor(read_constant(op.value.value), dtype=info_of(value).dtype).item()
+        return _as_stored(op.value.value, info_of(value).dtype)
     if isinstance(op, View | Copy):
         return number_of(op.x)
     if isinstance(op, Iota):
@@ -31,6 +32,11 @@ def number_of(value: ir.Value) -> Number | None:
         number = number_of(op.x)
         return None if number is None else scalar_of(op, [torch.tensor(number, dtype=info_of(op.x).dtype)])
     return None
+
+
+@lru_cache(maxsize=4096)
+def _as_stored(text: str, dtype: torch.dtype) -> Number:
+    return torch.tensor(read_constant(text), dtype=dtype).item()
 
 
 def scalar_of(op: Any, operands: list[torch.Tensor]) -> Number | None:

@@ -4,6 +4,7 @@ A *node* is a kernel or any other op, except views: a view is a way to read its 
 root's node.
 """
 
+from bisect import bisect_right
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
@@ -75,6 +76,7 @@ class FusionGraph:
         self.views: list[Tensor] = []
         self.old_ops: list[ir.Operation] = []  # in the order of the block
         self._last_effect: FusionNode | None = None
+        self._readers: dict[int, list[FusionNode]] = {}  # id of a root tensor -> the kernels that read it, by position
         self._writer: dict[int, FusionNode] = {}  # id of a root tensor -> the last op that may have written to it
         for argument in self.block.arguments:
             self.tensors[argument] = Tensor(argument, info_of(argument))
@@ -165,6 +167,17 @@ class FusionGraph:
                     stack.append(user)
         return seen
 
+    def next_readers(self, node: FusionNode, tensor: Tensor, count: int) -> list[FusionNode]:
+        """The first `count` kernels behind `node` that read `tensor` or a view of its root. Sorted once until something is merged:
+        each step of an unrolled loop reads the weights."""
+        root = tensor.root
+        readers = self._readers.get(id(root))
+        if readers is None:
+            found = [reader for reader in root.readers if reader.body is not None]
+            readers = self._readers[id(root)] = sorted(found, key=_position)
+        start = bisect_right(readers, node.position, key=_position)
+        return readers[start : start + count]
+
     def sources(self, node: FusionNode) -> set[FusionNode]:
         """The nodes that `node` depends on directly."""
         found = {t.root.node for t in node.inputs if t.root.node is not None}
@@ -230,12 +243,14 @@ class FusionGraph:
 
     def restore(self, state: list[tuple[Any, str, Any]]) -> None:
         """Takes back what was merged since; a state is given back once."""
+        self._readers.clear()
         for owner, name, value in state:
             setattr(owner, name, value)
 
     def drop(self, node: FusionNode) -> None:
         """Remove a kernel whose results nobody reads."""
         self.order[node.position] = None
+        self._readers.clear()
         for tensor in node.inputs:
             tensor.root.readers.discard(node)
         self._dropped(node)
@@ -247,6 +262,7 @@ class FusionGraph:
             other.before -= {node}
 
     def _replace(self, nodes: tuple[FusionNode, ...], merged: FusionNode) -> None:
+        self._readers.clear()
         for node in nodes:
             for tensor in node.inputs:
                 tensor.root.readers.discard(node)
@@ -292,6 +308,7 @@ class FusionGraph:
         for tensor in live:
             tensor.readers.clear()
         self._last_effect, self._writer = None, {}
+        self._readers.clear()
         for position, node in enumerate(nodes):
             node.position, node.before, node.after = position, NONE, NONE
             if node.changed:
@@ -308,6 +325,7 @@ class FusionGraph:
             tensor.node = None
             tensor.readers.clear()
         self.order.clear()
+        self._readers.clear()
 
     def _write(self, node: FusionNode) -> ir.Operation:
         op = write_body(node.body, node.location)
@@ -336,6 +354,10 @@ class FusionGraph:
             self.old_ops.append(op)
             if op != last:
                 op.move_before(last)
+
+
+def _position(node: FusionNode) -> int:
+    return node.position
 
 
 def copies(members: tuple[str, ...]) -> tuple[str, ...]:

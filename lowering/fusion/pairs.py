@@ -170,8 +170,7 @@ class Fuser:
     def merge_with_reader(self, node: FusionNode) -> FusionNode | None:
         """What `node` merged with a later reader of one of its inputs became, or None."""
         for tensor in sorted(node.inputs, key=cost.size_bytes, reverse=True):
-            later = [r for r in tensor.root.readers if r.body is not None and r.position > node.position]
-            for other in sorted(later, key=lambda reader: reader.position)[:NEIGHBOURS]:
+            for other in self.graph.next_readers(node, tensor, NEIGHBOURS):
                 merged = self.merge_readers(node, other)
                 if merged is not None:
                     return merged

@@ -47,6 +47,12 @@ def program_of(fn, *inputs):
     return program
 
 
+def test_a_kernel_without_its_name():
+    text = "func.func @kernel_1() { llvm.call @kernel_1_body() llvm.call @kernel_10() llvm.call @kernel_1() }"
+    assert emit.nameless(text, "kernel_1") == text.replace("@kernel_1_", "@KERNEL_").replace("@kernel_1(", "@KERNEL(")
+    assert emit.nameless(text, "kernel_2") == text
+
+
 def test_kernels_of_several_parts_run(threads, monkeypatch):
     monkeypatch.setattr(emit, "WORTH_A_THREAD", 1)
     threads(3)
