@@ -56,6 +56,8 @@ class ConvolutionToMatmul:
                 "ONE WINDOW",
                 taken,
                 source_line(op.location),
+                image=str(info_of(call.x).shape[2:]),
+                filters=str(info_of(call.w).shape[2:]),
             )
             if taken and ledger.allows(self.name, op):
                 with ir.InsertionPoint(op), op.location:
