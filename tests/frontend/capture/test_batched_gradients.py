@@ -53,6 +53,33 @@ def test_at_any_call(body, warm, tmp_path, monkeypatch):
     assert why.startswith("a gradient stands for several") and statistics.fallbacks[why] == 1
 
 
+EMPTY = {
+    "a dimension before": lambda x: x[None] / 2,
+    "transposed": lambda x: (x[:, None] * 3).t(),
+    "products": lambda x: x[:, None] * x[None],
+    "a dimension behind": lambda x: x.unsqueeze(1).expand(-1, 3).exp(),
+}
+
+
+@pytest.mark.parametrize("body", EMPTY)
+@pytest.mark.parametrize("warm", [False, True])
+def test_of_results_without_elements(body, warm, tmp_path, monkeypatch):
+    monkeypatch.setenv(cache_folder.VARIABLE, str(tmp_path))
+    f = EMPTY[body]
+    for _ in range(1 + warm):
+        torch._dynamo.reset()
+        compiled = torch.compile(f, backend="mlirc")
+        x = torch.randn(4, requires_grad=True)
+        result, expected = compiled(x[:0]), f(x[:0])
+        assert result.stride() == expected.stride()
+        result.sum().backward(retain_graph=True)
+        result.backward(torch.empty_strided(result.shape, (5,) * result.dim()), retain_graph=True)
+        torch.testing.assert_close(x.grad, torch.zeros(4))
+        given = torch.randn(3, *result.shape)
+        (found,) = torch.autograd.grad(result, x, given, is_grads_batched=True)
+        torch.testing.assert_close(found, torch.zeros(3, 4))
+
+
 def test_a_jacobian():
     f = BODIES["one"]
     x, w = (y.detach() for y in arguments())
