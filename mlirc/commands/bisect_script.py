@@ -1,4 +1,4 @@
-"""The graphs of a program for `mlirc bisect SCRIPT.py`: `mlirc capture` runs it in a process of its own, which may crash."""
+"""Finds a script's graphs for `mlirc bisect SCRIPT.py`: runs `mlirc capture` on it, in a process of its own, which may crash."""
 
 import json
 import os
@@ -18,7 +18,10 @@ _LINE = re.compile(rb'loc\("([^"<]+)":(\d+)')
 
 
 def graphs_of(script: str, arguments: Sequence[str], folder: str) -> list[Any]:
-    """The graphs that the program compiles, as they are imported. What it prints is its own. Raises Failure."""
+    """The graphs that a script compiles, captured into a folder, that have an imported module (list of DumpedGraph).
+
+    What the script prints goes to standard output. Raises Failure where there is no such graph.
+    """
     from mlirc.execution.captures import CaptureError, read_capture
 
     if not os.path.isfile(script):
@@ -30,26 +33,24 @@ def graphs_of(script: str, arguments: Sequence[str], folder: str) -> list[Any]:
         found = [graph for graph in read_capture(folder).graphs if "import" in graph.stages]
     except CaptureError:
         found = []
-    how, ended = "", _ended(folder, done.returncode)
-    if ended:
-        code = f"by signal {-ended}" if ended < 0 else f"with {ended}"
-        how = f", as it ended {code}{said and f': {said}'}"
+    code, failure = _exit_code(folder, done.returncode), ""
+    if code:
+        failure = f"ended {f'by signal {-code}' if code < 0 else f'with {code}'}{said and f': {said}'}"
     if not found:
-        raise Failure(
-            f"{script}: no graph was compiled{how or '; the script calls no function that torch.compile made'}"
-        )
-    if how:
-        click.echo(f"  {script}{how.removeprefix(', as it')}", err=True)
+        why = f", as it {failure}" if failure else "; the script calls no function that torch.compile made"
+        raise Failure(f"{script}: no graph was compiled{why}")
+    if failure:
+        click.echo(f"  {script} {failure}", err=True)
     return found
 
 
-def _ended(folder: str, code: int) -> int:
-    """How the program ended: `mlirc capture` has an exit code of its own where nothing was compiled. -N is signal N."""
+def _exit_code(folder: str, code: int) -> int:
+    """The script's exit code, as the capture keeps it; -N is signal N. `code` is that of `mlirc capture`: 1 where nothing was compiled."""
     from mlirc.execution.captures import RUN
 
     try:
         ended = json.loads(Path(folder, RUN).read_text())["exit"]
-    except (OSError, ValueError, LookupError, TypeError):  # the process crashed
+    except (OSError, ValueError, LookupError, TypeError):  # the process crashed, and `code` is the script's
         return code
     return ended if isinstance(ended, int) else code
 
@@ -70,7 +71,7 @@ def last_message(said: str) -> str:
 
 
 def passes_of(graph: Any) -> str | None:
-    """The passes that the program compiled the graph with."""
+    """The passes that the script compiled the graph with, as pipeline text; None if the capture does not say."""
     stages = graph.record.get("passes")
     if not isinstance(stages, dict) or not all(isinstance(text, str) for text in stages.values()):
         return None
@@ -78,7 +79,7 @@ def passes_of(graph: Any) -> str | None:
 
 
 def label_of(graph: Any) -> str:
-    """Which graph it is, and the user's lines that it is of."""
+    """What a message calls the graph: "graph 1 (backward), of model.py:12 to 40", by its number, kind and source lines."""
     kind = "" if graph.kind == "inference" else f" ({graph.kind})"
     text = graph.stages["import"].read_bytes()
     lines = sorted({(_unescaped(file), int(line)) for file, line in _LINE.findall(text)})

@@ -1,7 +1,7 @@
-"""Random inputs that a module can be called with: sizes that agree, indices within what they index, numbers that roots and logarithms take.
+"""Draws random inputs that a module runs on: sizes that fit each other, indices within bounds, numbers in the domain of roots and logarithms.
 
-What the module says is read off it: which sizes are symbols, which integers are compared with which size (check_index). What it
-does not say is tried: inputs are drawn, the interpreter runs on them, and the first that run and leave the most results finite are taken.
+The module says which sizes are symbols, and by check_index which integers are below which size. The rest is found by trial: inputs are
+drawn in several ways, the interpreter runs on each, and of those that run the first with the fewest non-finite results are taken.
 """
 
 import itertools
@@ -21,12 +21,13 @@ from mlirc.dialects.core.tensor_types import TensorInfo, info_of
 from mlirc.execution.inputs import InputsError, with_strides
 from mlirc.execution.isolated import Ended, isolated
 from mlirc.execution.modules import given_arguments, graph_of, interpret
+from mlirc.lowering.analysis.index_maps import is_dimension
 from mlirc.lowering.fusion.aten_calls import arguments
 from mlirc.lowering.module.forms import stage_of
 from mlirc.lowering.pipeline.pass_manager import run_pipeline
 
 SIZES = ([5, 7, 6, 9, 4, 8], [8], [4], [6], [16], [2], [12], [3], [64], [1])  # of symbols, in turn
-LARGEST_INTEGER = 10
+INTEGERS = (10, 2, 1)  # that drawn integers are below, in turn
 ALONG_A_DIMENSION = tuple(  # self, dim, index
     f"aten.{name}."
     for name in ("gather", "index_select", "index_add", "index_copy", "index_fill", "scatter", "scatter_add")
@@ -38,7 +39,12 @@ BODIES = ("mlircx.kernel", "mlircx.launch", "mlircx.run")
 
 @dataclass(frozen=True)
 class Draw:
-    """How to draw: sizes of symbols, whether floating-point numbers are all between 0 and 1, and the largest integer."""
+    """One way to draw.
+
+    sizes        symbol -> size
+    within_one   floating-point numbers are all between 0 and 1, not normally distributed
+    integers     integers are below this
+    """
 
     sizes: Mapping[str, int]
     within_one: bool
@@ -61,7 +67,7 @@ class Steps:
 
 
 def random_inputs(module: ir.Module, seed: int) -> list[Any]:
-    """Raises InputsError where no inputs are found that the interpreter runs on."""
+    """Arguments for @graph, the same for the same seed. Raises InputsError where none are found that the interpreter runs on."""
     with context():
         names = symbols_of(module)
         bounds = index_bounds(module)
@@ -79,10 +85,10 @@ def random_inputs(module: ir.Module, seed: int) -> list[Any]:
                 if endless == MOST_ENDLESS:
                     break
                 continue
-            wrong = sum(not_finite(x) for x in left.results)
-            if best is None or wrong < best[0]:
-                best = (wrong, inputs)
-            if wrong == 0 or draw.within_one:
+            lost = sum(not_finite(x) for x in left.results)
+            if best is None or lost < best[0]:
+                best = (lost, inputs)
+            if lost == 0 or draw.within_one:  # numbers of both kinds were tried with these sizes
                 break
         if best is None:
             raise InputsError(
@@ -96,14 +102,16 @@ def holds_loop(module: ir.Module) -> bool:
 
 
 def draws(names: list[str]) -> Iterator[Draw]:
+    """The ways to draw, in the order in which they are tried; `names` are symbols."""
     for sizes in SIZES if names else SIZES[:1]:
         chosen = dict(zip(names, itertools.cycle(sizes), strict=False))
-        for integers in (LARGEST_INTEGER, 2, 1):
+        for integers in INTEGERS:
             for within_one in (False, True):
                 yield Draw(chosen, within_one, integers)
 
 
 def not_finite(x: Any) -> int:
+    """How many elements are NaN or infinite."""
     return int((~torch.isfinite(x)).sum()) if isinstance(x, torch.Tensor) and x.is_floating_point() else 0
 
 
@@ -124,6 +132,7 @@ def symbols_of(module: ir.Module) -> list[str]:
 
 
 def drawn(module: ir.Module, draw: Draw, bounds: Mapping[int, list[Int]], seed: int) -> list[Any]:
+    """The arguments, drawn in one way. `bounds`: argument -> sizes that its integers stay below."""
     graph = graph_of(module)
     generator, numbers = torch.Generator().manual_seed(seed), random.Random(seed)
     made: list[Any] = []
@@ -142,6 +151,7 @@ def drawn(module: ir.Module, draw: Draw, bounds: Mapping[int, list[Int]], seed: 
 
 
 def tensor(info: TensorInfo, draw: Draw, limit: int, generator: torch.Generator) -> torch.Tensor:
+    """A tensor of that dtype, shape and strides; integers are below `limit`."""
     shape, stride = ([symbols.evaluate(n, draw.sizes) for n in sizes] for sizes in (info.shape, info.stride))
     if info.dtype == torch.bool:
         value = torch.randint(0, 2, shape, generator=generator).bool()
@@ -158,22 +168,25 @@ def tensor(info: TensorInfo, draw: Draw, limit: int, generator: torch.Generator)
     return with_strides(value, stride)
 
 
-# ---- what is compared with which size
+# ---- which arguments are indices, and of what size
 
 
 def index_bounds(module: ir.Module) -> dict[int, list[Int]]:
-    """Sizes that integers of an argument stay below, by its position, as far as check_index says so."""
+    """Argument -> the sizes that its elements index: they stay below each. Read off check_index of kernels, and off some ATen calls.
+
+    In the graph form kernels are made first, in another process: the module may be one that a pass crashes on.
+    """
     text = str(module)
     if stage_of(graph_of(module)) == "graph":
         text = isolated(lambda tell: _as_kernels(text), None)
-        if isinstance(text, Ended):  # a module or a pass that is wrong says so where it is run
+        if isinstance(text, Ended):  # that a module or a pass is wrong is reported where it is run
             return {}
     copied = ir.Module.parse(text)
     graph = graph_of(copied)
     block = graph.regions[0].blocks[0]
     position = {argument: k for k, argument in enumerate(block.arguments)}
     made: dict[Any, tuple[Any, int]] = {}  # a value -> the kernel that computes it, as which of its results
-    viewed: dict[Any, Any] = {}
+    viewed: dict[Any, Any] = {}  # a view or copy -> what it is of
     found: dict[int, list[Int]] = {}
     for op in block.operations:
         name = op.operation.name
@@ -184,7 +197,7 @@ def index_bounds(module: ir.Module) -> dict[int, list[Int]]:
         elif name in BODIES:
             count = attribute_value(op.attributes["inputs"]) if "inputs" in op.attributes else len(op.operands)
             outputs = list(op.results) or list(op.operands)[count:]
-            _bounds_of_body(op, count, viewed, made, position, found)
+            _bounds_of_body(op, viewed, made, position, found)
             made |= {value: (op, k) for k, value in enumerate(outputs)}
     return found
 
@@ -196,7 +209,7 @@ def _as_kernels(text: str) -> str:
 
 
 def _bounds_of_aten(op: Any, viewed: Any, position: Any, found: dict[int, list[Int]]) -> None:
-    """Notes the bounds of indices of ATen operators that take the indexed tensor, or its size."""
+    """Adds the bounds that an ATen call gives: of its index operand, by the size that it indexes."""
     name = attribute_value(op.attributes["op"])
     if name == "aten.embedding_dense_backward.default":
         index, size = op.operands[1], info_of(op.results[0]).shape[0]
@@ -213,18 +226,22 @@ def _bounds_of_aten(op: Any, viewed: Any, position: Any, found: dict[int, list[I
         found.setdefault(position[index], []).append(size)
 
 
-def _bounds_of_body(op: Any, count: int, viewed: Any, made: Any, position: Any, found: dict[int, list[Int]]) -> None:
+def _bounds_of_body(op: Any, viewed: Any, made: Any, position: Any, found: dict[int, list[Int]]) -> None:
+    """Adds the bounds that the check_index ops in a kernel's body give."""
     for inside in op.regions[0].blocks[0].operations:
         if inside.operation.name != "mlirc.check_index":
             continue
         size = symbols.parse(attribute_value(inside.attributes["size"]))
-        argument = _source(op, inside.operands[0], viewed, made)
-        if argument in position and not any(n[0] == "d" and n[1:].isdigit() for n in symbols.free_symbols(size)):
+        argument = _element_of(op, inside.operands[0], viewed, made)
+        if argument in position and not any(map(is_dimension, symbols.free_symbols(size))):
             found.setdefault(position[argument], []).append(size)
 
 
-def _source(op: Any, value: Any, viewed: Any, made: Any) -> Any:
-    """The value outside that a scalar of a body is an element of, where nothing is computed of it; else None."""
+def _element_of(op: Any, value: Any, viewed: Any, made: Any) -> Any:
+    """The tensor outside of kernels that a scalar of a body is an element of, as read, converted, and passed on by other kernels.
+
+    None where the scalar is computed.
+    """
     block = op.regions[0].blocks[0]
     while not isinstance(value.owner, ir.Block) and value.owner.name == "mlirc.cast":
         value = value.owner.operands[0]
@@ -240,5 +257,5 @@ def _source(op: Any, value: Any, viewed: Any, made: Any) -> Any:
     if outside in made:
         maker, k = made[outside]
         last = list(maker.regions[0].blocks[0].operations)[-1]
-        return _source(maker, last.operands[k], viewed, made)
+        return _element_of(maker, last.operands[k], viewed, made)
     return outside

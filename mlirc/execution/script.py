@@ -1,4 +1,4 @@
-"""Runs a program as Python does, with every torch.compile in it going to mlirc, and keeps its graphs in a folder."""
+"""Runs a script for `mlirc capture`: as Python would, but with mlirc as the backend of every torch.compile, and with its graphs dumped."""
 
 import functools
 import json
@@ -26,9 +26,9 @@ RUNNERS = (__file__, runpy.__file__, runpy.run_path.__code__.co_filename)
 
 
 def captured_run(script: str, arguments: list[str], folder: str) -> int:
-    """Runs a script; a module where it is "-m" and arguments begin with the module's name. Returns the exit code that Python would give.
+    """Runs a script; if it is "-m", the module that the first argument names. Returns the exit code that Python would give.
 
-    The folder gets graphs, and capture.json; INCOMPLETE says why it could not be written to.
+    The graphs go to the folder, and capture.json, a record of the run. Where that cannot be written, INCOMPLETE[folder] says why.
     """
     folder = os.path.abspath(folder)
     signal.signal(signal.SIGINT, signal.default_int_handler)  # as a program has it
@@ -66,7 +66,7 @@ def _of_dynamo() -> dict[str, Any]:
 
 
 def _run(script: str, arguments: list[str]) -> tuple[int, str | None]:
-    """The exit code, and what was raised in one line."""
+    """The exit code, and the exception that ended the script, in one line, or None."""
     before = sys.argv, sys.path[:]
     is_module = script == "-m"
     sys.argv = arguments[:] if is_module else [script, *arguments]

@@ -84,13 +84,14 @@ def _reduce(self: Any, inputs: Any) -> list[Any]:
     """A reduction that halves the axis at each step; the interpreter's own takes a step for each element."""
     state, length = list(inputs), inputs[0].handle.data.shape[self.axis]
     while length > 1:
-        even, odd = ([_taken(self, x, slice(k, None, 2)) for x in state] for k in (0, 1))
+        even, odd = ([_part(self, x, slice(k, None, 2)) for x in state] for k in (0, 1))
         state, length = _combined(self, even, odd), length // 2
     found = [x.handle.data if self.keep_dims else x.handle.data.squeeze(self.axis) for x in state]
     return [self.to_tensor(x if x.ndim else x.item(), i.dtype) for x, i in zip(found, inputs, strict=True)]
 
 
 def _scan(self: Any, inputs: Any) -> list[Any]:
+    """A scan that doubles the distance of what it combines at each step; the interpreter's own takes a step for each element."""
     state, length, step = list(inputs), inputs[0].handle.data.shape[self.axis], 1
     while step < length:
         before = [self.to_tensor(numpy.roll(x.handle.data, step, self.axis), x.dtype) for x in state]
@@ -107,7 +108,7 @@ def _from(new: numpy.ndarray, first: int, axis: int, old: numpy.ndarray) -> nump
     return numpy.concatenate([old.take(range(first), axis), new.take(range(first, new.shape[axis]), axis)], axis)
 
 
-def _taken(self: Any, x: Any, part: slice) -> Any:
+def _part(self: Any, x: Any, part: slice) -> Any:
     places = tuple(part if k == self.axis else slice(None) for k in range(x.handle.data.ndim))
     return self.to_tensor(x.handle.data[places], x.dtype)
 
@@ -118,7 +119,8 @@ def _combined(self: Any, a: list[Any], b: list[Any]) -> list[Any]:
 
 
 def _int_rz(x: Any) -> Any:
-    """float2int_rz and double2int_rz, as PTX says of cvt.rzi.s32: the nearest integer; NaN is 0, or the lowest of float64."""
+    """float2int_rz and double2int_rz, which are PTX's cvt.rzi.s32: rounds toward zero, and clamps to int32. NaN gives 0 in float32,
+    the lowest integer in float64."""
     import torch
 
     nan = 0 if x.dtype == torch.float32 else -(2.0**31)
@@ -126,7 +128,7 @@ def _int_rz(x: Any) -> Any:
 
 
 def _ll_rz(x: Any) -> Any:
-    """float2ll_rz and double2ll_rz: the nearest integer; NaN is the lowest."""
+    """float2ll_rz and double2ll_rz: rounds toward zero, and clamps to int64. NaN gives the lowest integer."""
     import torch
 
     inside = x.double().abs() < 2.0**63
@@ -137,7 +139,7 @@ def _ll_rz(x: Any) -> Any:
 class _Libdevice:
     """The functions of CUDA's libdevice, computed by torch: the interpreter cannot call them."""
 
-    OTHER = {"rint": "round", "fast_dividef": "div"}
+    TORCH_NAMES = {"rint": "round", "fast_dividef": "div"}  # where torch has another name
 
     def __getattr__(self, name: str) -> Any:
         import torch
@@ -147,7 +149,7 @@ class _Libdevice:
         if "2" in name and name.endswith("_rz"):
             function = _int_rz if "2int" in name else _ll_rz
         else:
-            function = getattr(torch, self.OTHER.get(name, name))
+            function = getattr(torch, self.TORCH_NAMES.get(name, name))
 
         def call(*operands: Any) -> Any:
             blocks = [x for x in operands if not isinstance(x, float)]
@@ -165,6 +167,7 @@ class _Libdevice:
 
 @cache
 def interpreted(source: str, name: str) -> Any:
+    """The kernel of that name in Triton code, to be called as `kernel[grid](...)`."""
     from mlirc.codegen.cuda.triton_worker import load_function
 
     function = load_function(source, name)
@@ -191,6 +194,7 @@ def run_kernel(
             argument = held[where][first:].view(getattr(torch, dtype))
         values.append(argument)
     if all(grid):
+        # TRAP 0: a bad index is written to memory for the caller to raise, and ends nothing
         interpreted(source, name)[tuple(grid)](*values, **constants | dict.fromkeys(constants.keys() & {"TRAP"}, 0))
     return [x.numpy() for x in held]
 

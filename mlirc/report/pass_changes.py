@@ -1,11 +1,12 @@
-"""Runs the passes of a captured graph again, as far as the memory plan, and says what each changed, op by op.
+"""Runs the passes of a captured graph again, from its imported module to its memory plan, and compares the ops before and after each.
 
-The time for that is limited. For passes that did not run, one change is shown for each stage, from the files of the capture.
+The time for that is limited. From the pass on that time or an error stops, one change is shown for the rest of each stage, from the
+modules that the capture kept.
 """
 
 import time
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Protocol
 
 from mlirc.lowering.module.op_text import OpText, functions_of
 from mlirc.lowering.pipeline.pass_manager import run_pipeline
@@ -16,8 +17,23 @@ STAGES = ("simplify", "fuse", "plan")
 Ops = dict[str, list[OpText]]
 
 
-def pass_changes(stages: StageModules, passes: Mapping[str, Any], left: Any) -> tuple[list[dict[str, Any]], list[str]]:
-    """For each pass its name, stage, seconds, numbers of ops that are new, gone and with other operands, and the lines; and notes."""
+class TimeLimit(Protocol):
+    """The time of `begin` to `end` counts (report_data.Budget)."""
+
+    def begin(self) -> None: ...
+    def end(self) -> None: ...
+    @property
+    def spent(self) -> bool: ...
+
+
+def pass_changes(
+    stages: StageModules, passes: Mapping[str, Any], limit: TimeLimit
+) -> tuple[list[dict[str, Any]], list[str]]:
+    """A change for each pass, in order, and notes on what is missing. `passes` has the text of each stage's passes.
+
+    A change has the pass's name, stage and seconds; `counts`, the numbers of all ops afterwards, of those that are new, gone, and with
+    other operands; and `lines`, each with its sign (op_changes.py).
+    """
     found: list[dict[str, Any]] = []
     notes: list[str] = []
     given = stages.module("import")
@@ -25,12 +41,12 @@ def pass_changes(stages: StageModules, passes: Mapping[str, Any], left: Any) -> 
         return found, notes
     module = type(given).parse(given.operation.get_asm(enable_debug_info=True))
     before = functions_of(module)
-    left.begin()
+    limit.begin()
     try:
         module.operation.verify()
         for stage in STAGES:
             for step in _steps(str(passes.get(stage, ""))):
-                if left.spent:
+                if limit.spent:
                     raise TimeoutError
                 started = time.perf_counter()
                 run_pipeline(module, step, verify=False)
@@ -47,14 +63,12 @@ def pass_changes(stages: StageModules, passes: Mapping[str, Any], left: Any) -> 
     else:
         return found, notes
     finally:
-        left.end()
-    done = {x["stage"] for x in found[:-1]}
-    for stage in STAGES:
-        if stage in done and stage != (found[-1]["stage"] if found else ""):
-            continue
-        there = stages.module(stage)
-        if there is not None:
-            after = functions_of(there)
+        limit.end()
+    stopped_in = found[-1]["stage"] if found else STAGES[0]
+    for stage in STAGES[STAGES.index(stopped_in) :]:
+        kept = stages.module(stage)
+        if kept is not None:
+            after = functions_of(kept)
             found.append(_change(f"the rest of {stage}", stage, None, before, after))
             before = after
     return found, notes
@@ -67,6 +81,7 @@ def _steps(text: str) -> list[str]:
 
 
 def _change(step: str, stage: str, seconds: float | None, before: Ops, after: Ops) -> dict[str, Any]:
+    """A change as `pass_changes` gives it; functions that stayed as they are have no lines."""
     lines: list[tuple[str, str]] = []
     for name in dict.fromkeys([*before, *after]):
         if before.get(name) == after.get(name):
