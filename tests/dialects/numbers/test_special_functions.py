@@ -1,0 +1,52 @@
+"""Special functions where their formula changes, and next to their singularities: compiled, against float64."""
+
+import mpmath
+import pytest
+import torch
+
+from tests.dialects.numbers.test_special_values import compiled
+
+
+def test_erfinv_next_to_one():
+    rest = 2.0 ** -torch.arange(1, 53, dtype=torch.float64)
+    found = compiled(torch.erfinv)(torch.cat([1 - rest, rest - 1]))
+    torch.testing.assert_close(found, torch.erfinv(torch.cat([1 - rest, rest - 1])), rtol=4e-16, atol=0)
+
+
+def around(points: list[float], dtype: torch.dtype) -> torch.Tensor:
+    """Each point, its neighbours and numbers near it."""
+    x = torch.tensor(points, dtype=dtype)
+    up, down = (torch.nextafter(x, torch.full_like(x, end)) for end in (torch.inf, -torch.inf))
+    apart = [x + d for d in (-0.01, -1e-4, 1e-4, 0.01)]
+    return torch.cat([x, up, down, *apart])
+
+
+GAMMA = {"lgamma": lambda x: mpmath.log(abs(mpmath.gamma(x))), "digamma": mpmath.digamma}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("name", GAMMA)
+def test_gamma(name, dtype):
+    """The relative error of lgamma is small at its zeros 1 and 2, too. Elsewhere zeros are differences of numbers of about 10."""
+    positive = around([0.5, 1.0, 2.0, 3.0, 4.0, 7.0, 8.0, 9.0, 1e4], dtype)
+    positive = torch.cat([positive, torch.logspace(-30, 30, 200, dtype=dtype)])
+    negative = -around([0.25, 0.5, 1.5, 2.25, 7.0, 8.75, 20.5], dtype)
+    exact = {}
+    for x in (positive, negative):
+        with mpmath.workdps(40):
+            inside = x[(x > 0) | (x != x.round())]
+            values = [float(GAMMA[name](mpmath.mpf(n))) for n in inside.tolist()]
+        exact[inside] = torch.tensor(values, dtype=torch.float64)
+    found = compiled(lambda xs: [getattr(torch, name)(x) for x in xs])(list(exact))
+    eps = torch.finfo(dtype).eps
+    for (x, right), got, relative in zip(exact.items(), found, (name == "lgamma", False), strict=True):
+        size = right.abs() if relative else right.abs().clamp(min=4.0)
+        assert got.dtype == dtype
+        wrong = (got.double() - right).abs() > 4 * eps * size
+        assert not wrong.any(), [*zip(x[wrong].tolist(), got[wrong].tolist(), right[wrong].tolist(), strict=True)]
+
+
+def test_gradient_of_lgamma():
+    x = torch.rand(40, dtype=torch.float64) * 20
+    grad = lambda f: torch.autograd.grad(f(y := x.clone().requires_grad_()).sum(), y)[0]
+    torch.testing.assert_close(grad(compiled(torch.lgamma)), grad(torch.lgamma), rtol=1e-13, atol=1e-14)
