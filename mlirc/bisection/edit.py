@@ -9,6 +9,7 @@ from mlirc.dialects.core.context import context
 from mlirc.dialects.core.dialect import attribute_value
 from mlirc.execution.modules import graph_of, interpret, prepare_of
 from mlirc.lowering.analysis.effects import EFFECTS
+from mlirc.lowering.pipeline.rewrites import Rewrite, describe
 
 WITH_EFFECTS = ("func.return", "mlirc.assign", "mlirc.release", "mlircx.launch", "mlircx.call", "mlircx.run", *EFFECTS)
 
@@ -49,6 +50,15 @@ def results_of(text: str) -> int:
     with context():
         module = ir.Module.parse(text)
         return len(list(graph_of(module).regions[0].blocks[0].operations)[-1].operands)
+
+
+def launches_of(text: str, first: Rewrite | None) -> list[int]:
+    """The positions of launches and calls in @graph, those that a rewrite says that it is of before the others."""
+    with context():
+        module = ir.Module.parse(text)
+        ops = list(graph_of(module).regions[0].blocks[0].operations)
+        found = {k: describe(op) for k, op in enumerate(ops) if op.operation.name in LAUNCHES}
+    return sorted(found, key=lambda k: first is None or found[k] != first.subject)
 
 
 def without_prepare(text: str, inputs: Sequence[Any]) -> tuple[str, list[Any]]:

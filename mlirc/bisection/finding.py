@@ -9,7 +9,7 @@ from typing import Any
 from mlirc.bisection.edit import ops_of
 from mlirc.bisection.reduce import one_launch, reduced
 from mlirc.bisection.search import Culprit, find_culprit, makes_code, whole_steps, with_rewrite
-from mlirc.bisection.trial import ERROR, MACHINE, SLOW, Case, Symptom, Trials
+from mlirc.bisection.trial import CRASH, ERROR, MACHINE, SLOW, WRONG, Case, Symptom, Trials
 from mlirc.lowering.module.counted import counted
 from mlirc.lowering.pipeline.parser import parse
 from mlirc.lowering.pipeline.pass_manager import given_by_others
@@ -37,7 +37,7 @@ class Finding:
 def bisected(case: Case, trials: Trials, told: Callable[[str], None]) -> Finding | None:
     """None where nothing fails. Raises what the interpreter raises on the module as it is given."""
     trials.prepare(case)
-    symptom = trials(case).symptom
+    symptom = trials(case, trials.traceback).symptom
     if symptom is None:
         return None
     told(f"{symptom.kind}, by {symptom.where}: {symptom.text}")
@@ -48,8 +48,8 @@ def bisected(case: Case, trials: Trials, told: Callable[[str], None]) -> Finding
     def fails(one: Case) -> bool:
         return culprit.symptom.like(trials(one).symptom)
 
-    if small.steps and makes_code(small) and culprit.symptom.where == MACHINE:
-        small = one_launch(small, fails, trials) or small
+    if small.steps and takes_launches(small, culprit.symptom, trials):
+        small = one_launch(small, fails, trials, culprit.rewrite) or small
     small = reduced(small, fails, trials) if trials.reduces else small
     left = ops_of(small.text)
     told(f"of {counted(given, 'op')} before that pass {left} {'is' if left == 1 else 'are'} left")
@@ -62,6 +62,13 @@ def bisected(case: Case, trials: Trials, told: Callable[[str], None]) -> Finding
     if rewrite is None:
         rewrite = only_rewrite(small, trials)
     return Finding(culprit, rewrite, small, trials(small).symptom or culprit.symptom, given, left)
+
+
+def takes_launches(case: Case, symptom: Symptom, trials: Trials) -> bool:
+    """Whether the pass makes code of each launch by itself, so that one alone may show the failure."""
+    if makes_code(case):
+        return symptom.where == MACHINE
+    return trials.reduces and parse(case.steps[-1])[0].name == "lower-triton"
 
 
 def only_rewrite(case: Case, trials: Trials) -> Rewrite | None:
@@ -121,7 +128,7 @@ def command_of(found: Finding, file: str, inputs: str | None, imports: tuple[str
     words += ["--inputs", inputs] if inputs else ["--random", "0"]
     if found.symptom.kind == SLOW:
         return " ".join([*words, "--repeat", "100"])
-    if found.symptom.kind == "wrong answer":
+    if found.symptom.kind in (WRONG, CRASH):  # it names the pass, where the process ends too
         words.append("--check-each-pass")
     if found.symptom.where != MACHINE and trials.triton is None:
         words += ["--target", "interpreter"]

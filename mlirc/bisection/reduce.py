@@ -7,6 +7,7 @@ from typing import Any
 from mlirc.bisection.edit import (
     Values,
     alone,
+    launches_of,
     ops_of,
     results_of,
     returning_operand,
@@ -20,6 +21,7 @@ from mlirc.bisection.trial import Case, Trials, is_valid
 from mlirc.dialects.core.bindings import ir
 from mlirc.dialects.core.context import context
 from mlirc.execution.isolated import Ended, isolated
+from mlirc.lowering.pipeline.rewrites import Rewrite
 
 MOST_OPERANDS = 4  # of an op that are looked at
 FEW = (1, 2, 3, 4, 5, 8, 16)  # sizes that are tried
@@ -60,9 +62,12 @@ def with_fewer_results(case: Case, fails: Callable[[Case], bool], trials: Trials
     return case
 
 
-def one_launch(case: Case, fails: Callable[[Case], bool], trials: Trials) -> Case | None:
-    """A case of one launch or call of a planned module that fails alone, on the values that it read; None where none does."""
-    for k in range(ops_of(case.text)):
+def one_launch(
+    case: Case, fails: Callable[[Case], bool], trials: Trials, rewrite: Rewrite | None = None
+) -> Case | None:
+    """A case of one launch or call of a planned module that fails alone, on the values that it read; None where none does. Those that
+    the rewrite may be of are tried first."""
+    for k in launches_of(case.text, rewrite):
         found = _better(case, lambda k=k: alone(case.text, case.inputs, k), fails, trials)
         if found is not None:
             return found

@@ -14,7 +14,7 @@ from mlirc.execution.accuracy import Expectation
 from mlirc.execution.isolated import Ended, isolated
 from mlirc.execution.limited_run import limited_run
 from mlirc.execution.modules import MachineCode, interpret
-from mlirc.execution.triton_code import TritonCode
+from mlirc.execution.triton_code import TritonCode, TritonFailed
 from mlirc.lowering.files.file import verify_file, verify_plan
 from mlirc.lowering.module.rules import StageError
 from mlirc.lowering.pipeline.parser import PipelineError, parse
@@ -91,6 +91,7 @@ class Trials:
     check     a command that fails on the IR that passes leave, or None
     seconds   that a trial may take
     reduces   whether the module is made smaller in the end
+    traceback whether the first trial shows where in Python it crashes
     left      kernels of any trial of which not the code was executed, but the body
     took      seconds of trials that ended: where another did not, later ones need not be waited for as long
     hung      the limits of trials that did not end
@@ -102,6 +103,7 @@ class Trials:
     seconds: float = 120.0
     reduces: bool = True
     triton: TritonCode | None = None
+    traceback: bool = False
     expected: dict[str, Expectation] = field(default_factory=dict)
     left: set[str] = field(default_factory=set)
     took: list[float] = field(default_factory=list)
@@ -119,11 +121,12 @@ class Trials:
                 self.expected.clear()
                 self.expected[case.text] = Expectation(ir.Module.parse(case.text), case.inputs)
 
-    def __call__(self, case: Case) -> Tried:
+    def __call__(self, case: Case, shown: bool = False) -> Tried:
+        """With `shown` a crash writes its stack of Python to standard error."""
         if self.triton is not None:
-            self.triton.start()
+            self.triton.start_again()
         began, limit = time.monotonic(), self.limit
-        found = isolated(lambda tell: self._tried(case, tell), limit)
+        found = isolated(lambda tell: self._tried(case, tell), limit, shown=shown)
         if not isinstance(found, Ended):
             self.took.append(time.monotonic() - began)
             self.left.update(found.left)
@@ -195,7 +198,8 @@ class Trials:
         try:
             wrong = expected.compare(interpret(module, case.inputs, code=self.triton))
         except Exception as error:  # whatever the interpreter says of a module that is wrong
-            return Symptom(WRONG, " ".join(str(error).split()), INTERPRETED)
+            kind = CRASH if isinstance(error.__cause__, TritonFailed) else WRONG
+            return Symptom(kind, " ".join(str(error).split()), INTERPRETED)
         if wrong is not None:
             return Symptom(WRONG, str(wrong), INTERPRETED)
         broken = shared_memory(module)

@@ -119,6 +119,7 @@ def bisect(
             "slower": None if slower is None else slower / 1e6,
             "seconds": timeout,
             "reduces": not whole,
+            "traceback": traceback,
         }
         from mlirc.execution.triton_code import triton_code
 

@@ -1,5 +1,6 @@
 """Reports a command's failure: one line on standard error that says what and where, exit code 1 or 2, no traceback."""
 
+import faulthandler
 import os
 import signal
 import sys
@@ -95,7 +96,10 @@ def _in_one_line() -> Iterator[None]:
 
 @contextmanager
 def reported(traceback: bool = False) -> Iterator[None]:
-    """Turns a Failure into its lines and exit code. With `traceback` it is raised instead."""
+    """Turns a Failure into its lines and exit code. With `traceback` it is raised instead, and a crash of the process writes its
+    stack of Python."""
+    if traceback and not faulthandler.is_enabled():
+        faulthandler.enable(2)
     try:
         yield
     except Failure as failure:

@@ -3,6 +3,7 @@
 import re
 import statistics
 from contextlib import nullcontext
+from traceback import format_exception
 from typing import Any
 
 import click
@@ -199,38 +200,36 @@ class _Run:
         return rest
 
     def check(self, module: Any, passes: str, inputs: list[Any]) -> None:
-        """Checks in a process of its own, which a pass or generated code may end; with --traceback in this one."""
+        """Checks in a process of its own, which a pass or generated code may end."""
         from mlirc.execution.each_pass import MACHINE_CODE_CRASHED
         from mlirc.execution.isolated import Ended, isolated
 
         def told(line: str) -> None:
             click.echo(f"  {line}", err=True)
 
-        if self.traceback:
-            found = self.checked(module, passes, inputs, told, lambda crash: None)
-        else:
+        def work(tell: Any) -> Any:
+            try:
+                return self.checked(module, passes, inputs, lambda line: tell(f"{TOLD}{line}"), tell)
+            except Failure as failure:
+                if self.traceback:  # it stays in that process otherwise
+                    failure.add_note("".join(format_exception(failure)))
+                return failure
 
-            def work(tell: Any) -> Any:
-                try:
-                    return self.checked(module, passes, inputs, lambda line: tell(f"{TOLD}{line}"), tell)
-                except Failure as failure:
-                    return failure
+        begun = ""
 
-            begun = ""
+        def heard(phase: str) -> None:
+            nonlocal begun
+            if phase.startswith(TOLD):
+                told(phase.removeprefix(TOLD))
+            else:
+                begun = phase
 
-            def heard(phase: str) -> None:
-                nonlocal begun
-                if phase.startswith(TOLD):
-                    told(phase.removeprefix(TOLD))
-                else:
-                    begun = phase
-
-            found = isolated(work, None, heard)
-            if isinstance(found, Failure):
-                raise found
-            if isinstance(found, Ended):
-                by_code = begun == MACHINE_CODE_CRASHED
-                raise Failure(f"{begun}: {found.how}{NAMED_BY_BISECT if by_code else ''}")
+        found = isolated(work, None, heard, shown=self.traceback)
+        if isinstance(found, Failure):
+            raise found
+        if isinstance(found, Ended):
+            by_code = begun == MACHINE_CODE_CRASHED
+            raise Failure(f"{begun}: {found.how}{NAMED_BY_BISECT if by_code else ''}")
         for line in found[:-1]:
             told(line)
         click.echo(found[-1])

@@ -7,10 +7,11 @@ import pickle
 import select
 import signal
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import IO, Any
 
 PR_SET_PDEATHSIG = 1  # of <linux/prctl.h>
 HEAD = 9  # bytes before a message: its kind and its size
@@ -28,18 +29,19 @@ def isolated(
     work: Callable[[Callable[[str], None]], Any],
     seconds: float | None,
     heard: Callable[[str], None] = lambda phase: None,
+    shown: bool = False,
 ) -> Any:
     """What `work` returns, in a process of its own; Ended where that ended before, or took longer than `seconds`. `work` is given a function
     that it tells what it does next, which is `heard` at once. The result is pickled. Work raises nothing that is not caught here: an
-    exception ends it as "raised ...".
+    exception ends it as "raised ...". With `shown` the stack of Python where it crashed is then written to standard error.
     """
     reader, writer = os.pipe()
-    parent = os.getpid()
+    parent, stack = os.getpid(), tempfile.TemporaryFile() if shown else None
     child = os.fork()
     if child == 0:
         os.close(reader)
         _end_with(parent)
-        _work(work, writer)
+        _work(work, writer, stack)
     os.close(writer)
     late = True
     phase, result = "", None
@@ -58,6 +60,10 @@ def isolated(
         if late:
             os.kill(child, signal.SIGKILL)
         _, status = os.waitpid(child, 0)
+        if stack is not None:
+            stack.seek(0)
+            sys.stderr.write(stack.read().decode(errors="replace"))
+            stack.close()
     if late:
         return Ended(f"no end after {seconds:.0f} seconds", phase)
     if result is not None:
@@ -74,11 +80,13 @@ def _end_with(parent: int) -> None:
             os._exit(1)
 
 
-def _work(work: Callable[[Callable[[str], None]], Any], writer: int) -> None:
+def _work(work: Callable[[Callable[[str], None]], Any], writer: int, stack: IO[bytes] | None) -> None:
     """Runs the work in the child process, and ends it."""
     code = 1
     try:
         faulthandler.disable()
+        if stack is not None:
+            faulthandler.enable(stack)
         quiet = os.open(os.devnull, os.O_WRONLY)
         for stream in (1, 2):  # what crashes says so in its own words, a hundred times
             os.dup2(quiet, stream)

@@ -52,6 +52,12 @@ class TritonCode:
                 command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, env=environment
             )
 
+    def start_again(self) -> None:
+        """Starts the process where it is not there yet, or a kernel has ended it. Not for a fork of this one, whose child it is not."""
+        if self.process is not None and self.process.poll() is not None:
+            self.stop()
+        self.start()
+
     def stop(self) -> None:
         if self.process is not None:
             self.process.kill()
@@ -96,7 +102,7 @@ class TritonCode:
             self.process.stdin.flush()
             answer = pickle.load(self.process.stdout)  # of this process's own child
         except (EOFError, OSError) as error:
-            raise TritonFailed("the process of Triton's interpreter ended") from error
+            raise TritonFailed(f"Triton's interpreter crashes in {arguments[1]}") from error
         if isinstance(answer, str):
             raise TritonFailed(f"Triton's interpreter, in {arguments[1]}: {answer}")
         return answer

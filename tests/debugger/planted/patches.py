@@ -277,6 +277,7 @@ lower_triton.run_instead = wrong
     "bad mask in Triton code": TRITON.replace("OLD", "r_mask = r < 6").replace("NEW", "r_mask = r < 5"),
     "wrong index in Triton code": TRITON.replace("OLD", "p1 + (x * 6 + r)").replace("NEW", "p1 + (r * 6 + x)"),
     "maximum for sum in Triton code": TRITON.replace("OLD", "return a + b").replace("NEW", "return tl.maximum(a, b)"),
+    "crash in Triton code": TRITON.replace("OLD", "p1 + (x").replace("NEW", "p1 + 0x100000000000 + (x"),
     "merged results exchanged": """
 from mlirc.lowering.passes.simplify_gpu import merge_matmuls
 

@@ -1,6 +1,9 @@
 """Planted bugs: `mlirc run --check-each-pass` names the pass that changed the answer, and the op where one did it."""
 
 import re
+import signal
+import subprocess
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -177,6 +180,20 @@ def test_what_crashes_is_named(content, said, files, tmp_path):
     code, shown, steps = forked(*arguments, "--check-each-pass")
     assert (code, shown) == (1, "") and re.fullmatch(f".*: {said}", steps.splitlines()[-1]), steps
     assert "  decompose: no change" in steps.splitlines(), steps
+
+
+@pytest.mark.parametrize(
+    "words", [("run", "--check-each-pass"), ("run",), ("opt", "--pipeline", "cpu"), ("bisect", "--no-reduce")]
+)
+def test_with_traceback_what_crashes_shows_its_stack(words, files, tmp_path):
+    (tmp_path / "patch.py").write_text(ABORT)
+    command = [words[0], files(rows, "import"), *words[1:], "--import", tmp_path / "patch.py", "--traceback"]
+    done = subprocess.run(
+        [sys.executable, "-m", "mlirc", *map(str, command)], capture_output=True, text=True, cwd=tmp_path
+    )
+    assert done.stderr.count("Fatal Python error: Aborted") == 1, done.stderr
+    assert re.search(r'File ".*patch.py", line 5 in <lambda>\n.*pass_manager.py', done.stderr), done.stderr
+    assert done.returncode == {"run": 1 if len(words) > 1 else -signal.SIGABRT, "opt": -signal.SIGABRT, "bisect": 0}[words[0]]
 
 
 @pytest.mark.parametrize("function", [wave, rows, sliced, product, update, chain, transposed], ids=lambda f: f.__name__)
