@@ -35,8 +35,23 @@ def isolated(
     that it tells what it does next, which is `heard` at once. The result is pickled. Work raises nothing that is not caught here: an
     exception ends it as "raised ...". With `shown` the stack of Python where it crashed is then written to standard error.
     """
+    if not shown:
+        return _isolated(work, seconds, heard, None)
+    with tempfile.TemporaryFile() as stack:
+        found = _isolated(work, seconds, heard, stack)
+        stack.seek(0)
+        sys.stderr.write(stack.read().decode(errors="replace"))
+    return found
+
+
+def _isolated(
+    work: Callable[[Callable[[str], None]], Any],
+    seconds: float | None,
+    heard: Callable[[str], None],
+    stack: IO[bytes] | None,
+) -> Any:
     reader, writer = os.pipe()
-    parent, stack = os.getpid(), tempfile.TemporaryFile() if shown else None
+    parent = os.getpid()
     child = os.fork()
     if child == 0:
         os.close(reader)
@@ -60,10 +75,6 @@ def isolated(
         if late:
             os.kill(child, signal.SIGKILL)
         _, status = os.waitpid(child, 0)
-        if stack is not None:
-            stack.seek(0)
-            sys.stderr.write(stack.read().decode(errors="replace"))
-            stack.close()
     if late:
         return Ended(f"no end after {seconds:.0f} seconds", phase)
     if result is not None:

@@ -193,7 +193,10 @@ def test_with_traceback_what_crashes_shows_its_stack(words, files, tmp_path):
     )
     assert done.stderr.count("Fatal Python error: Aborted") == 1, done.stderr
     assert re.search(r'File ".*patch.py", line 5 in <lambda>\n.*pass_manager.py', done.stderr), done.stderr
-    assert done.returncode == {"run": 1 if len(words) > 1 else -signal.SIGABRT, "opt": -signal.SIGABRT, "bisect": 0}[words[0]]
+    assert (
+        done.returncode
+        == {"run": 1 if len(words) > 1 else -signal.SIGABRT, "opt": -signal.SIGABRT, "bisect": 0}[words[0]]
+    )
 
 
 @pytest.mark.parametrize("function", [wave, rows, sliced, product, update, chain, transposed], ids=lambda f: f.__name__)
