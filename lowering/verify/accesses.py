@@ -91,7 +91,7 @@ class _Accesses:
     checked: dict[ir.Value, str] = field(default_factory=dict)
 
     def need(self, op: Any, space: Space, goal: Int, what: str) -> None:
-        self.memory.at_points(op, space, goal, what, "mask it, or check_index")
+        self.memory.at_points(op, space, goal, what, "mask it, clamp it by minimum and maximum, or check_index")
 
     def inside(self, op: Any, space: Space, index: Int, size: Int, what: str) -> None:
         small(op, index, space.sizes)

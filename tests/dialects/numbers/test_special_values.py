@@ -108,7 +108,7 @@ def report(
 
 def compiled(f):
     torch.compiler.reset()
-    return torch.compile(f, backend="mlirc", fullgraph=True)
+    return torch.compile(f, backend="mlirc", fullgraph=True, options={"fallback": "error"})
 
 
 @pytest.mark.parametrize("name", QUICK_NAMES)
