@@ -43,3 +43,23 @@ func.func @others(%x: tensor<8x6x3x3xf32>, %w: tensor<5x6x3x3xf32>, %v: tensor<5
   %3 = "mlircx.aten"(%x, %d) {aliases = "-1", args = "[{\22$\22: 0}, {\22$\22: 1}, null, [1, 1], [0, 0], [2, 2], false, [0, 0], 1]", op = "aten.convolution.default"} : (tensor<8x6x3x3xf32>, tensor<5x6x2x2xf32>) -> tensor<8x5x1x1xf32>
   return %0, %1, %2, %3 : tensor<8x5x3x3xf32>, tensor<8x5x2x1xf32>, tensor<8x6x1x1xf32>, tensor<8x5x1x1xf32>
 }
+
+// Few windows and large weights: im2col, and the gradient of the image is col2im.
+// CHECK-LABEL: func.func @few(
+// CHECK:         "mlirc.pad"
+// CHECK:         "mlirc.reindex"{{.*}} -> tensor<2x2x2x128x3x3xf32>
+// CHECK:         "mlirc.matmul"{{.*}} -> tensor<8x64xf32>
+// CHECK-NOT:     aten.convolution
+func.func @few(%x: tensor<2x128x4x4xf32>, %w: tensor<64x128x3x3xf32>) -> tensor<2x64x2x2xf32> {
+  %0 = "mlircx.aten"(%x, %w) {aliases = "-1", args = "[{\22$\22: 0}, {\22$\22: 1}, null, [2, 2], [1, 1], [1, 1], false, [0, 0], 1]", op = "aten.convolution.default"} : (tensor<2x128x4x4xf32>, tensor<64x128x3x3xf32>) -> tensor<2x64x2x2xf32>
+  return %0 : tensor<2x64x2x2xf32>
+}
+
+// CHECK-LABEL: func.func @backward_of_few
+// CHECK-COUNT-2: "mlirc.matmul"
+// CHECK-NOT:     aten.convolution
+// CHECK:         return
+func.func @backward_of_few(%dy: tensor<2x64x2x2xf32>, %x: tensor<2x128x4x4xf32>, %w: tensor<64x128x3x3xf32>) -> (tensor<2x128x4x4xf32>, tensor<64x128x3x3xf32>) {
+  %0:2 = "mlircx.aten"(%dy, %x, %w) {aliases = "-1, -1", args = "[{\22$\22: 0}, {\22$\22: 1}, {\22$\22: 2}, null, [2, 2], [1, 1], [1, 1], false, [0, 0], 1, [true, true, false]]", op = "aten.convolution_backward.default"} : (tensor<2x64x2x2xf32>, tensor<2x128x4x4xf32>, tensor<64x128x3x3xf32>) -> (tensor<2x128x4x4xf32>, tensor<64x128x3x3xf32>)
+  return %0#0, %0#1 : tensor<2x128x4x4xf32>, tensor<64x128x3x3xf32>
+}

@@ -291,7 +291,7 @@ def test_large_weights_are_read_where_they_are():
 
 @torch.no_grad()
 def test_what_has_no_room_on_a_stack_stays_with_onednn(monkeypatch):
-    module, x = with_statistics(nn.Conv2d(1024, 40, 3, padding=1)), torch.randn(1, 1024, 4, 4)
+    module, x = with_statistics(nn.Conv2d(1024, 40, 3, padding=1)), torch.randn(1, 1024, 6, 6)
     assert report(module, x)["aten"]
     assert refusal(read(Case("convolution_weight_gradient", "3x3"))) == ""
     monkeypatch.setitem(SHAPES, "wide", (1, 16, 16, 1, 2100, (1, 3), (1, 1), (0, 0), (1, 1)))

@@ -1,10 +1,13 @@
-"""Convolutions of one window, which are matmuls: values, strides and gradients as eager's."""
+"""Convolutions of one window, or of few, which are matmuls: values, strides and gradients as eager's."""
 
 import copy
 
 import pytest
 import torch
 from torch import nn
+
+import mlirc
+from mlirc.lowering.passes.simplify import convolution_to_matmul
 
 pytestmark = pytest.mark.thinned
 
@@ -19,6 +22,39 @@ MODULES = {
 }
 
 
+FEW = {
+    "padded": lambda bias: (nn.Conv2d(16, 17, 3, padding=1, bias=bias), (2, 16, 3, 4)),
+    "strided": lambda bias: (nn.Conv2d(16, 17, (3, 2), (2, 3), (1, 0), bias=bias), (2, 16, 5, 7)),
+    "far apart": lambda bias: (nn.Conv2d(17, 16, 2, (3, 4), dilation=(2, 1), bias=bias), (1, 17, 7, 7)),
+    "dilated": lambda bias: (nn.Conv2d(16, 16, 3, 2, (3, 2), (2, 3), bias=bias), (2, 16, 5, 4)),
+    "more padding than image": lambda bias: (nn.Conv2d(16, 16, 2, padding=2, bias=bias), (1, 16, 1, 1)),
+    "points": lambda bias: (nn.Conv2d(16, 19, 1, (2, 1), bias=bias), (2, 16, 4, 2)),
+    "rows": lambda bias: (nn.Conv1d(16, 17, 3, 2, 1, bias=bias), (4, 16, 7)),
+    "volumes": lambda bias: (nn.Conv3d(16, 16, (2, 1, 3), (1, 2, 2), (1, 0, 1), bias=bias), (1, 16, 2, 3, 4)),
+    "same": lambda bias: (nn.Conv2d(16, 16, (2, 3), padding="same", bias=bias), (2, 16, 2, 3)),
+    "transposed": lambda bias: (nn.ConvTranspose2d(16, 17, 3, padding=1, bias=bias), (2, 16, 3, 2)),
+    "transposed, strided": lambda bias: (
+        nn.ConvTranspose2d(17, 16, (4, 3), (2, 4), (1, 0), (1, 2), bias=bias),
+        (2, 17, 2, 3),
+    ),
+    "transposed, dilated": lambda bias: (nn.ConvTranspose2d(16, 16, 2, 3, 1, 1, 1, bias, (2, 3)), (1, 16, 3, 2)),
+    "transposed rows": lambda bias: (nn.ConvTranspose1d(16, 16, 5, 2, 2, 1, bias=bias), (2, 16, 5)),
+}
+
+
+@pytest.mark.parametrize("training", (True, False), ids=("training", "inference"))
+@pytest.mark.parametrize("bias", (True, False), ids=("bias", "no bias"))
+@pytest.mark.parametrize("last", (True, False), ids=("channels last", "contiguous"))
+@pytest.mark.parametrize("name", FEW)
+def test_few_windows(name, last, bias, training, monkeypatch):
+    monkeypatch.setattr(convolution_to_matmul, "LEAST_WEIGHTS", 1)
+    test_as_eager(name, last, bias, training, torch.float32)
+    module, shape = FEW[name](bias)
+    with torch.set_grad_enabled(training):
+        found = mlirc.explain(module)(torch.randn(shape)).data["graphs"]
+    assert not any("convolution" in call for graph in found for call in graph["aten"])
+
+
 @pytest.mark.parametrize("dtype", (torch.float64, torch.float32, torch.bfloat16, torch.float16))
 @pytest.mark.parametrize("training", (True, False), ids=("training", "inference"))
 @pytest.mark.parametrize("bias", (True, False), ids=("bias", "no bias"))
@@ -27,7 +63,7 @@ MODULES = {
 def test_as_eager(name, last, bias, training, dtype):
     torch._dynamo.reset()
     torch.manual_seed(0)
-    module, shape = MODULES[name](bias)
+    module, shape = (MODULES | FEW)[name](bias)
     if last and len(shape) != 4:
         pytest.skip("channels last is of images")
     module, x = module.to(dtype), torch.randn(shape).to(dtype)
