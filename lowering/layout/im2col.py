@@ -13,7 +13,7 @@ from mlirc.dialects.ops.movement.reindex import places, reindex
 
 
 @dataclass(frozen=True)
-class Windows:
+class WindowGrid:
     """Along each spatial axis, tap k of window i is at i * stride + k * dilation - padding.
 
     image, count, taps   elements of the image, windows, elements of a window
@@ -32,7 +32,7 @@ class Windows:
         return list(zip(*settings, strict=True))
 
 
-def im2col(x: ir.Value, windows: Windows) -> ir.Value:
+def im2col(x: ir.Value, windows: WindowGrid) -> ir.Value:
     """[N * windows, C * taps] of images [N, C, ...]; zeros where a window lies outside."""
     info = info_of(x)
     ends = [
@@ -50,7 +50,7 @@ def im2col(x: ir.Value, windows: Windows) -> ir.Value:
     return merged(made, 1 + rank)
 
 
-def col2im(rows: ir.Value, windows: Windows, channels: int) -> ir.Value:
+def col2im(rows: ir.Value, windows: WindowGrid, channels: int) -> ir.Value:
     """Images [N, C, ...] of rows [N * windows, C * taps]: each pixel is the sum of what its windows have for it."""
     info, rank = info_of(rows), len(windows.count)
     batch = floordiv(info.shape[0], product(windows.count))

@@ -16,7 +16,7 @@ from mlirc.dialects.core.tensor_types import info_of, type_of
 from mlirc.dialects.ops.rows.group_norm import append_ones
 from mlirc.lowering.fusion.aten_calls import arguments, called
 from mlirc.lowering.layout.channels_last import relaid
-from mlirc.lowering.layout.im2col import Windows, col2im, im2col, merged, split
+from mlirc.lowering.layout.im2col import WindowGrid, col2im, im2col, merged, split
 from mlirc.lowering.module.source_lines import source_line
 from mlirc.lowering.pipeline.ledger import Ledger
 
@@ -141,10 +141,10 @@ class Call:
         return set(self.narrow.shape[2:]) == {1} and self.wide.shape[2:] == info_of(self.w).shape[2:]
 
     @property
-    def windows(self) -> Windows:
+    def windows(self) -> WindowGrid:
         image, count, taps = (numbers(i.shape[2:]) for i in (self.wide, self.narrow, info_of(self.w)))
         stride, padding, dilation = (list(n) * (len(taps) if len(n) == 1 else 1) for n in self.settings[:3])
-        return Windows(image, count, taps, stride, padding, dilation)
+        return WindowGrid(image, count, taps, stride, padding, dilation)
 
     def replace(self) -> None:
         if self.dy is None:
