@@ -33,7 +33,9 @@ from mlirc.frontend.driver.run import load_graph, recording, run_of
 from mlirc.frontend.errors import UnsupportedGraph
 from mlirc.frontend.fallback import in_eager
 from mlirc.frontend.fallback.dual_tensors import eager, in_dual_level, with_tangents
+from mlirc.frontend.fallback.fallback import kind_of
 from mlirc.frontend.fallback.input_starts import with_starts
+from mlirc.frontend.fallback.second_gradients import with_second_gradients
 from mlirc.frontend.fallback.shared_memory import with_memory
 from mlirc.frontend.graph.aten_graph import AtenGraph, Run
 from mlirc.frontend.options import Options
@@ -47,7 +49,7 @@ def compile_captured(gm: GraphModule, inputs: Sequence[Any], options: Options) -
     """The callable of a graph of Dynamo's. Each ATen graph that AOTAutograd makes of it goes `compile_aten`, the backward
     graph maybe at its first call."""
     refuse_lazy(inputs)
-    tell = partial(in_eager.from_now_on, inputs, options)
+    tell = partial(in_eager.from_now_on, kind_of(inputs), options)
     if in_dual_level():
         return eager(gm, tell)
     addresses(TO_LOAD)
@@ -57,7 +59,8 @@ def compile_captured(gm: GraphModule, inputs: Sequence[Any], options: Options) -
     capture = Capture(options, trace, compile_aten)
     run = trace.load(gm, capture) or capture.traced(gm, inputs)
     while_capturing.read_weights_faster(inputs)
-    run = with_memory(with_starts(pass_undefined_on(run), gm, tell), gm, tell)
+    run = with_second_gradients(pass_undefined_on(run), gm, inputs, tell)
+    run = with_memory(with_starts(run, gm, tell), gm, tell)
     return with_tangents(with_checks(run, gm, inputs, tell), gm, tell)
 
 

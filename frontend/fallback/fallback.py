@@ -65,15 +65,19 @@ def whole(gm: GraphModule, inputs: Sequence[Any], options: Options, error: Excep
     if options.fallback == "error":
         raise error
     compiled = in_eager(gm, inputs)
-    record(inputs, error)
+    record(kind_of(inputs), error)
     return compiled
 
 
-def record(inputs: Sequence[Any], error: BaseException) -> None:
-    """Counts a graph of Dynamo's that does not run as compiled."""
+def kind_of(inputs: Sequence[Any]) -> str:
+    """What a graph of Dynamo's with these inputs is."""
     tensors = [x for x in tree_leaves(list(inputs)) if isinstance(x, torch.Tensor)]
     trains = torch.is_grad_enabled() and any(x.requires_grad for x in tensors)
-    kind = "forward" if trains else "inference"
+    return "forward" if trains else "inference"
+
+
+def record(kind: str, error: BaseException) -> None:
+    """Counts a graph of Dynamo's that does not run as compiled."""
     statistics.record(statistics.GraphReport(kind, fallback=tell(kind, error)))
 
 

@@ -1,7 +1,6 @@
 """Runs a graph of AOTAutograd's in eager where compiling it or its first run fails, and counts that."""
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable
 
 import torch
 from torch.fx import GraphModule
@@ -86,9 +85,9 @@ def backward(gm: GraphModule, options: Options, error: Exception) -> Run:
     return run
 
 
-def from_now_on(inputs: Sequence[Any], options: Options, error: Exception) -> None:
+def from_now_on(kind: str, options: Options, error: Exception) -> None:
     """Counts a graph of Dynamo's that runs in eager from now on for some tensors. Raises the error where nothing may be run instead."""
     raise_of_handler(error)
     if options.fallback == "error":
         raise error
-    fallback.record(inputs, error)
+    fallback.record(kind, error)

@@ -1,0 +1,80 @@
+"""The autograd node of a call of what AOTAutograd compiled, and the graph that a gradient of that call gets (`create_graph=True`).
+
+AOTAutograd's node saves tensors without their history: the gradient it gives depends, for autograd, on those of its saved tensors alone that
+are inputs. A gradient of that gradient raises, or is None or zeros where none of them is. PyTorch promises nothing of its class; where
+`_forward_cls` is not there, all is as under `aot_eager`.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch.compiler import disable
+
+from mlirc.frontend.torch_compat.aot_autograd import compiled_autograd
+
+Differentiate = Callable[[Any, list, Callable[[], tuple]], tuple]
+"""Of (node, gradients of results, first): the gradients of inputs, `first()`, with a history."""
+
+STEPS = 4  # views that AOTAutograd takes again of a result, at most, are looked behind
+
+
+def node_of(results: Sequence[Any]) -> Any:
+    """The node of the call that gave these results; None where there is none."""
+    for x in results:
+        node: Any = x.grad_fn if isinstance(x, torch.Tensor) else None
+        for _ in range(STEPS):
+            if node is None or is_call(node):
+                break
+            node = next((behind for behind, _ in node.next_functions if behind is not None), None)
+        if node is not None and is_call(node):
+            return node
+    return None
+
+
+def is_call(node: Any) -> bool:
+    return hasattr(getattr(type(node), "_forward_cls", None), "_aot_id")
+
+
+def differentiate_with(node: Any, differentiate: Differentiate) -> None:
+    """Makes the class of a node pass gradients that get a graph through `differentiate`, from now on."""
+    function = type(node)._forward_cls
+    if function.__dict__.get("differentiate") is differentiate:
+        return
+    first = function.backward
+
+    def backward(ctx: Any, *given: Any) -> Any:
+        if not torch.is_grad_enabled() or compiled_autograd.is_on():
+            return first(ctx, *given)
+        boxed = len(given) == 1 and isinstance(given[0], list)
+        gradients = list(given[0] if boxed else given)
+
+        def once() -> Any:
+            with torch.no_grad():
+                return first(ctx, *([list(gradients)] if boxed else gradients))
+
+        return differentiate(ctx, gradients, once)
+
+    function.backward = staticmethod(disable(backward, reason="is compiled"))
+    function.differentiate = differentiate
+
+
+def has_hooks(x: torch.Tensor) -> bool:
+    return bool(getattr(x, "_backward_hooks", None))
+
+
+def returns_more_or_less(node: Any) -> bool:
+    """Whether the call's results are others than those of the graph, in number or order, or the graph writes to an input. True where that
+    is not known."""
+    function: Any = type(node)._forward_cls
+    known: Any = getattr(function, "metadata", None)
+    try:
+        return bool(
+            known.num_mutated_inp_runtime_indices
+            or known.num_intermediate_bases
+            or known.tokens
+            or function.maybe_subclass_metadata is not None
+            or any(info.mutates_data or info.mutates_metadata for info in known.input_info)
+        )
+    except AttributeError:
+        return True
