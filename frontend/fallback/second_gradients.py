@@ -148,7 +148,7 @@ def differentiable(graph: Graph, given: Given, node: Any, gradients: list, first
         return found
 
     def again(tensors: Sequence[torch.Tensor], second: Sequence[torch.Tensor | None]) -> tuple:
-        """Of the call's tensors and the results' gradients, and the gradients of `first()`: the gradients of the former."""
+        """The gradients of the call's tensors and of the results' gradients, from those of what `first()` gave."""
         tensors = apart(tensors)
         pairs = [
             (x, g)
