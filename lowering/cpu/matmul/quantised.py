@@ -28,10 +28,11 @@ from mlirc.lowering.cpu.emitter.addresses import (
 from mlirc.lowering.cpu.emitter.memory import load_vector
 from mlirc.lowering.cpu.emitter.register_transpose import lane_sums
 from mlirc.lowering.cpu.loops.frame import KernelText
-from mlirc.lowering.cpu.math.builder import Value
+from mlirc.lowering.cpu.math.builder import Value, element_text
 from mlirc.lowering.cpu.matmul.column_blocks import CopiedRowsWriter, Range
 from mlirc.lowering.cpu.matmul.factors import broadcast
 from mlirc.lowering.cpu.matmul.quantised_match import GroupNumbers, QuantisedGemm
+from mlirc.lowering.kernel.nodes import Access
 from mlirc.lowering.target import CpuTarget
 
 MOST_COPIED = 256 << 10  # elements of all copied rows, 4 bytes each, on a thread's stack
@@ -39,12 +40,13 @@ UNROLLED = 4  # spans of a group that are unrolled, at most
 AHEAD = 4 << 10  # prefetch distance, in bytes
 
 Numbers = tuple[Value | None, Value | None]
+WORD = torch.int32
 
 
 def quantised_text(found: QuantisedGemm, name: str, target: CpuTarget) -> KernelText | None:
     """The kernel as functions; None where groups are no whole vectors, or rows are too long to be copied."""
     lanes, steps = target.vector_bytes // 4, found.gemm.k_size
-    span = lanes * (8 // found.bits)
+    span = lanes * (8 // found.factor.bits)
     if found.group % span or steps % found.group or lanes < 4 or found.gemm.m_size * steps > MOST_COPIED:  # type: ignore[operator]
         return None
     return QuantisedWriter(found, name, target).write()
@@ -55,6 +57,7 @@ class QuantisedWriter(CopiedRowsWriter):
 
     span      elements along k that are dequantised together: a vector of float32 for int8, two for int4
     columns   columns of a tile
+    subtracts  what zeros are subtracted in: float32, or 32-bit integers
     looks_up  whether int4 is dequantised by a table of 16 values in a vector register
     """
 
@@ -65,7 +68,7 @@ class QuantisedWriter(CopiedRowsWriter):
         super().__init__(found.gemm, name, target)
         self.q, self.pairs, self.widens = found, False, False
         self.rows, self.length = int(found.gemm.m_size), found.gemm.k_size  # type: ignore[arg-type]
-        self.halves = 8 // found.bits
+        self.halves = 8 // found.factor.bits
         self.span, self.block_columns = self.lanes * self.halves, self.lanes
         registers = 32 if target.vector_bytes == 64 else 16
         self.columns = next((c for c in (4, 2) if c * (self.rows + 3 + self.halves) + 2 <= registers), 1)
@@ -73,6 +76,7 @@ class QuantisedWriter(CopiedRowsWriter):
         self.chunk = self.chunk_of(self.lanes * self.bytes)
         self.looks_up = self.halves == 2 and self.lanes == 16 and target.arch == "x86_64"
         self.dtype = found.gemm.totals[0][1].dtype
+        self.subtracts = F32 if found.factor.integer is None else WORD
 
     def make_room(self) -> None:
         self.take("tile", self.rows * self.lanes)
@@ -151,28 +155,45 @@ class QuantisedWriter(CopiedRowsWriter):
     def group_numbers(self, column: Value, k: Value) -> Numbers:
         """Scale and zero of the group at `k`, in every lane. Where lanes are as many as numbers of 4 bits, the first is what each
         number q stands for, in lane q."""
-        scale, zero = (self.group_number(x, column, k) for x in (self.q.scale, self.q.zero))
+        scale, zero = (
+            self.group_number(self.q.scale, column, k),
+            self.group_number(self.q.zero, column, k, self.subtracts),
+        )
         if not self.looks_up:
             return scale, zero
-        wide = self.e.builder(F32, True)
-        numbers = wide.emit(f"arith.constant dense<{[float(q) for q in range(16)]}> : {wide.type_text(F32)}", F32)
+        words = self.e.builder(WORD, True)
+        numbers = words.emit(f"arith.constant dense<{[*range(16)]}> : {words.type_text(WORD)}", WORD)
         return self.of_numbers(numbers, (scale, zero)), None
 
     def of_numbers(self, q: Value, numbers: Numbers) -> Value:
-        """(q - zero) * scale; either may be missing."""
-        b, (scale, zero) = self.e.builder(F32, True), numbers
-        q = q if zero is None else b.sub(q, zero)
-        return q if scale is None else b.mul(q, scale)
+        """(q - zero) * scale of integers q; either may be missing."""
+        b, words, (scale, zero) = self.e.builder(F32, True), self.e.builder(WORD, True), numbers
+        if zero is not None and self.subtracts == WORD:
+            q = words.sub(q, zero)
+            if self.q.factor.integer == torch.int8:  # which wraps
+                unused = words.constant(24)
+                q = words.binary("arith.shrsi", words.binary("arith.shli", q, unused), unused)
+        w = b.cast(q, F32)
+        w = b.sub(w, zero) if zero is not None and self.subtracts == F32 else w
+        w = w if scale is None else b.mul(w, scale)
+        return w if self.q.factor.rounded is None else b.cast(b.cast(w, self.q.factor.rounded), F32)
 
-    def group_number(self, x: GroupNumbers | None, column: Value, k: Value) -> Value | None:
+    def group_number(self, x: GroupNumbers | None, column: Value, k: Value, dtype: torch.dtype = F32) -> Value | None:
+        """The number of a column's group at `k`, in every lane."""
         if x is None:
             return None
-        e, b = self.e, self.e.index
+        e, b, wide = self.e, self.e.index, self.e.builder(dtype, True)
+        if not isinstance(x.access, Access):
+            return wide.constant(x.access)
         place = b.mul(column, e.i64(x.apart))
         if x.step:
             place = b.add(place, b.mul(b.binary("arith.divui", k, e.i64(x.group)), e.i64(x.step)))
         address = advance(e, e.env["base", x.access.operand], place, x.access.dtype)
-        return broadcast(e.builder(F32, True), load_scalar(e, address, x.access.dtype), F32)
+        if x.access.dtype.is_floating_point:
+            return broadcast(wide, load_scalar(e, address, x.access.dtype), dtype)
+        one, element = e.builder(x.access.dtype), element_text(x.access.dtype)
+        text = f"llvm.load {address} {{alignment = {x.access.dtype.itemsize} : i64}} : !llvm.ptr -> {element}"
+        return broadcast(wide, e.builder(dtype).cast(one.emit(text, x.access.dtype), dtype), dtype)
 
     # ---- along k
 
@@ -214,15 +235,16 @@ class QuantisedWriter(CopiedRowsWriter):
     def dequantised(self, address: Value, numbers: Numbers) -> list[Value]:
         """The factors of a span at `address`: one vector, or those of low nibbles and those of high ones."""
         e, (table, _) = self.e, numbers
-        b, wide = e.builder(torch.int32, True), e.builder(F32, True)
+        b = e.builder(WORD, True)
         loaded = load_vector(e, address, None, self.dtype)
-        extend = "arith.extsi" if self.dtype == torch.int8 else "arith.extui"
+        extend = "arith.extsi" if self.dtype == torch.int8 and self.halves == 1 else "arith.extui"
         q = b.emit(f"{extend} {loaded} : {b.type_text(self.dtype)} to {b.type_text(b.dtype)}", b.dtype)
+        parts = [q] if self.halves == 1 else [q, b.shr(q, b.constant(4))][:: -1 if self.q.factor.first else 1]
         if self.looks_up:
             assert table is not None
-            return [self.looked_up(table, x) for x in (q, b.shr(q, b.constant(4)))]
-        parts = [q] if self.halves == 1 else [b.and_(q, b.constant(15)), b.shr(q, b.constant(4))]
-        return [self.of_numbers(wide.cast(part, F32), numbers) for part in parts]
+            return [self.looked_up(table, x) for x in parts]
+        parts = parts if self.halves == 1 else [b.and_(x, b.constant(15)) for x in parts]
+        return [self.of_numbers(part, numbers) for part in parts]
 
     def looked_up(self, table: Value, x: Value) -> Value:
         """table[x & 15] in each lane."""

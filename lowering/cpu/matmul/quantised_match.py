@@ -10,7 +10,7 @@
 The pass generate-quantised-matmuls makes them.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 
@@ -23,18 +23,20 @@ from mlirc.lowering.kernel.nodes import Access, Kernel, Node
 
 MOST_ROWS = 8
 FLOATS = (torch.float32, torch.bfloat16)
+INTEGERS = (torch.int8, torch.int32)
+BYTES = (torch.int8, torch.uint8)
 
 
 @dataclass(frozen=True)
 class GroupNumbers:
-    """A number for each group of steps of a column: where it is read.
+    """A number for each group of steps of a column: where it is read, or the one number of all.
 
     apart   elements from column to column
     group   steps along k that share a number; all of them where it is k
     step    elements from group to group
     """
 
-    access: Access
+    access: Access | float
     apart: int
     group: int
     step: int
@@ -44,13 +46,14 @@ class GroupNumbers:
 class QuantisedGemm:
     """rows @ ((q - zero) * scale), for a static number of rows that is small.
 
-    bits    8, or 4 where a byte holds steps 2 * k (low) and 2 * k + 1
+    factor  of its bits: 8, or 4 where a byte holds steps 2 * k (low where `first` is 0) and 2 * k + 1; the dtype that the zero is
+            subtracted in if it is an integer's, and the dtype that it is rounded to
     scale, zero   None where there is none
     group   steps that share all of these numbers
     """
 
     gemm: Gemm
-    bits: int
+    factor: "Factor"
     scale: GroupNumbers | None
     zero: GroupNumbers | None
     group: int
@@ -65,10 +68,10 @@ def match_quantised(kernel: Kernel) -> QuantisedGemm | None:
     if total.dtype != torch.float32 or total.operands[0].kind != "mul" or not isinstance(steps, int):
         return None
     x, w = total.operands[0].operands
-    rows, found = read_of(x), peel(w)
+    rows, found = read_of(x), peel(w, k)
     if rows is None or rows.dtype not in FLOATS or found is None:
         return None
-    packed, bits, numbers = found
+    packed, bits = found.packed, found.bits
     columns = set(packed.address.dims) - {k}
     if len(columns) != 1 or columns & rows.address.dims:
         return None
@@ -77,10 +80,10 @@ def match_quantised(kernel: Kernel) -> QuantisedGemm | None:
     if len(m) > 1 or not isinstance(kernel.parallel[n], int) or rows.address.strides.get(k) != 1:
         return None
     place = packed_place(packed, n, k, bits)
-    made = [numbers_of(numbers[name], n, k, steps) if name in numbers else None for name in ("scale", "zero")]
-    if place is None or any(numbers.get(name) and x is None for name, x in zip(("scale", "zero"), made, strict=True)):
+    made = {name: numbers_of(x, n, k, steps) for name, x in found.numbers.items()}
+    if place is None or None in made.values():
         return None
-    groups = {x.group for x in made if x is not None and x.group != steps}
+    groups = {x.group for x in made.values() if x is not None and x.group != steps}
     m_size = symbols.product(kernel.parallel[d] for d in m)
     lda = rows.address.strides.get(m[0], 0) if m else 0
     if len(groups) > 1 or not isinstance(m_size, int) or not 0 < m_size <= MOST_ROWS or not isinstance(lda, int):
@@ -103,34 +106,80 @@ def match_quantised(kernel: Kernel) -> QuantisedGemm | None:
         False,
         (place, 1),
     )
-    return QuantisedGemm(gemm, bits, made[0], made[1], groups.pop() if groups else steps)
+    return QuantisedGemm(gemm, found, made.get("scale"), made.get("zero"), groups.pop() if groups else steps)
 
 
 def read_of(x: Node) -> Access | None:
     """What is read, widened or not; None where it is masked or gathered, or no read at all."""
-    x = x.operands[0] if x.kind == "cast" and x.dtype == torch.float32 else x
+    return plain_read(x.operands[0] if x.kind == "cast" and x.dtype == torch.float32 else x)
+
+
+def plain_read(x: Node) -> Access | None:
     return None if x.kind != "read" or x.access.scalars or x.access.mask else x.access
 
 
-def peel(w: Node) -> tuple[Access, int, dict[str, Access]] | None:
-    """Matches (q - zero) * scale: the read of q, its number of bits, and the reads of zero and scale. None if `w` is something else."""
-    numbers: dict[str, Access] = {}
+@dataclass
+class Factor:
+    """(q - zero) * scale: the read of q, and what it is made of; see QuantisedGemm."""
+
+    packed: Access
+    bits: int = 8
+    first: int = 0
+    integer: torch.dtype | None = None
+    rounded: torch.dtype | None = None
+    numbers: dict[str, Access | float] = field(default_factory=dict)
+
+
+def peel(w: Node, k: str) -> Factor | None:
+    """Matches what the pass writes. None if `w` is something else."""
+    numbers: dict[str, Access | float] = {}
+    rounded = integer = None
+    if w.kind == "cast" and w.operands[0].kind == "cast" and w.operands[0].dtype == torch.bfloat16:
+        rounded, w = torch.bfloat16, w.operands[0].operands[0]
     for kind, name in (("mul", "scale"), ("sub", "zero")):
-        if w.kind == kind:
-            access = read_of(w.operands[1])
-            if access is None or access.dtype not in FLOATS:
+        if w.kind == kind and w.dtype == torch.float32:
+            number = number_of(w.operands[1], (*FLOATS, *INTEGERS))
+            if number is None:
                 return None
-            numbers[name], w = access, w.operands[0]
+            numbers[name], w = number, w.operands[0]
     if w.kind != "cast" or w.dtype != torch.float32:
         return None
-    q, bits = w.operands[0], 8
+    q, bits, first = w.operands[0], 8, 0
+    if q.kind == "sub" and q.dtype in INTEGERS and "zero" not in numbers:
+        number, integer = number_of(q.operands[1], (q.dtype,)), q.dtype
+        if number is None:
+            return None
+        numbers["zero"], q = number, q.operands[0]
+    while q.kind == "cast" and q.dtype in (*INTEGERS, torch.uint8):
+        inner = q.operands[0].dtype
+        if inner not in BYTES or (q.dtype.itemsize == 1 and q.operands[0].kind == "read"):
+            return None  # of a byte, the sign bit would mean something else
+        q = q.operands[0]
     if q.kind == "bitwise_and":
         shifted, mask = q.operands
         if shifted.kind != "shift_right" or mask.attributes.get("value") != 15 or q.dtype != torch.uint8:
             return None
-        q, bits = shifted.operands[0], 4
-    access = read_of(q)
-    return None if access is None or access.dtype not in (torch.int8, torch.uint8) else (access, bits, numbers)
+        q, amount = shifted.operands
+        if amount.kind != "cast" or amount.operands[0].kind != "size":
+            return None
+        at, size = symbols.symbol(k), amount.operands[0].size
+        turns = [symbols.mod(at + n, 2) * 4 for n in (0, 1)]
+        if size.strides or size.rest not in turns:
+            return None
+        bits, first = 4, turns.index(size.rest)
+        q = q.operands[0] if q.kind == "cast" and q.dtype == torch.uint8 and q.operands[0].dtype == torch.int8 else q
+    access = plain_read(q)
+    return (
+        None if access is None or access.dtype not in BYTES else Factor(access, bits, first, integer, rounded, numbers)
+    )
+
+
+def number_of(x: Node, dtypes: tuple[torch.dtype, ...]) -> Access | float | None:
+    """Where a number is read, or the number itself."""
+    if x.kind == "constant":
+        return x.attributes["value"]
+    access = read_of(x)
+    return access if access is not None and access.dtype in dtypes else None
 
 
 def packed_place(packed: Access, n: str, k: str, bits: int) -> Int | None:
@@ -142,8 +191,10 @@ def packed_place(packed: Access, n: str, k: str, bits: int) -> Int | None:
     return address.strides[n] if whole else None
 
 
-def numbers_of(access: Access, n: str, k: str, steps: int) -> GroupNumbers | None:
+def numbers_of(access: Access | float, n: str, k: str, steps: int) -> GroupNumbers | None:
     """How the numbers of groups lie; None where groups are not evenly cut, or their addresses are symbolic."""
+    if not isinstance(access, Access):
+        return GroupNumbers(access, 0, steps, 0)
     address = access.address
     apart = address.strides.get(n, 0)
     if set(address.strides) - {n} or not isinstance(apart, int):

@@ -119,6 +119,47 @@ def test_scales_that_are_not_finite(bits, vector_bytes):
         torch.testing.assert_close(out, torch.full((1, 19), expected), equal_nan=True)
 
 
+@pytest.mark.parametrize("vector_bytes", WIDTHS)
+@pytest.mark.parametrize("bits, bytes_", [(4, U8), (4, torch.int8), (8, torch.int8)])
+@pytest.mark.parametrize("integer", [None, torch.int8, torch.int32])
+def test_orders_of_nibbles_and_zeros_of_integers(bits, bytes_, integer, vector_bytes):
+    """The high nibble first; zeros that are subtracted as int8, which wraps, and as int32; a weight that is rounded."""
+    torch.manual_seed(0)
+    m, n, k, group = 3, 19, 128, 64
+    zero_dtype = integer or torch.int8
+    inputs = [info(F32, f"{m}, {k}"), info(bytes_, f"{n}, {k * bits // 8}")]
+    inputs += [info(zero_dtype, f"{n}, {k // group}"), info(F32, f"{n}, {k // group}")]
+
+    def build(kernel, x, w, zeros, scales):
+        row, column, step = kernel.dims
+        q = kernel.read(w, (column, step if bits == 8 else floordiv(step, 2)))
+        if bits == 4:
+            amount = kernel.cast(kernel.size(mod(step + 1, 2) * 4), U8)
+            q = kernel.bitwise_and(kernel.shift_right(kernel.cast(q, U8), amount), 15)
+        zero = kernel.read(zeros, (column, floordiv(step, group)))
+        if integer is None:
+            factor = kernel.sub(kernel.cast(q, F32), kernel.cast(zero, F32))
+        else:
+            factor = kernel.cast(kernel.sub(kernel.cast(q, integer), zero), F32)
+        factor = kernel.mul(factor, kernel.read(scales, (column, floordiv(step, group))))
+        factor = kernel.cast(kernel.cast(factor, BF16), F32)
+        total = kernel.reduce("sum", kernel.mul(kernel.read(x, (row, step)), factor))
+        return [(total, (row, column), info(F32, f"{m}, {n}"))]
+
+    kernel = NativeKernel(inputs, f"{m}, {n}", f"{k}", build, vector_bytes)
+    limits = torch.iinfo(bytes_)
+    packed = torch.randint(limits.min, limits.max + 1, (n, k * bits // 8), dtype=bytes_)
+    zeros = torch.randint(-128, 128, (n, k // group)).to(zero_dtype)
+    scales, x, out = torch.rand(n, k // group), torch.randn(m, k), torch.empty(m, n)
+    kernel([x, packed, zeros, scales], [out])
+    byte = packed.view(U8)
+    q = torch.stack((byte >> 4, byte & 15), -1).reshape(n, k) if bits == 4 else packed
+    q = q.to(integer or F32).reshape(n, -1, group) - zeros.to(integer or F32)[:, :, None]
+    w = (q.float() * scales[:, :, None]).to(BF16).double().reshape(n, k)
+    assert (out - x.double() @ w.t()).norm() <= 1e-6 * (x.double() @ w.t()).norm()
+    assert "vector.reduction" in kernel.mlir or "shuffle" in kernel.mlir
+
+
 # ---- forms of models
 
 
@@ -151,14 +192,52 @@ def symmetric_nibbles(x, w, s):
     return nn.functional.linear(x, q.reshape(w.shape[0], -1))
 
 
+def on_the_left(x, w, s):
+    return (w.to(x.dtype) * s[:, None]) @ x.t()
+
+
+def batched(x, w, s):
+    return torch.einsum("bk,nk->bn", x, w.to(x.dtype) * s[:, None])
+
+
+def rounded(x, w, s):
+    return nn.functional.linear(x, (w.float() * s.float()[:, None]).to(x.dtype))
+
+
+def repeated(x, w, s, z):
+    scales, zeros = (numbers.repeat_interleave(w.shape[1] // numbers.shape[1], 1) for numbers in (s, z))
+    return nn.functional.linear(x, (w.to(x.dtype) - zeros) * scales)
+
+
+def high_nibbles_first(x, w, s, z):
+    q = torch.stack((w >> 4, w & 15), -1).reshape(w.shape[0], s.shape[1], -1)
+    return nn.functional.linear(x, ((q.to(x.dtype) - z[:, :, None]) * s[:, :, None]).reshape(w.shape[0], -1))
+
+
+def nibbles_of_int8(x, w, s):
+    """`& 15` of bytes converted to int8, the zero subtracted as an integer."""
+    q = torch.stack((w.to(torch.int8), (w >> 4).to(torch.int8)), -1).reshape(w.shape[0], s.shape[1], -1) & 15
+    return nn.functional.linear(x, ((q - 8).to(x.dtype) * s[:, :, None]).reshape(w.shape[0], -1))
+
+
+def integer_zeros(x, w, s, z):
+    """As int8, where the difference may wrap."""
+    q = w.reshape(w.shape[0], s.shape[1], -1) - z.to(torch.int8)[:, :, None]
+    return nn.functional.linear(x, (q.to(x.dtype) * s[:, :, None]).reshape(w.shape))
+
+
 def given(form, dtype, m) -> Any:
     n, k, groups = 70, 256, 4
     x = torch.randn(m, k).to(dtype)
-    if form in (nibbles, symmetric_nibbles):
+    if form in (nibbles, symmetric_nibbles, high_nibbles_first, nibbles_of_int8):
         numbers = [torch.rand(n, groups).to(dtype), torch.randint(0, 16, (n, groups)).to(dtype)]
-        return x, torch.randint(0, 256, (n, k // 2), dtype=U8), *numbers[: 2 - (form is symmetric_nibbles)]
+        return (
+            x,
+            torch.randint(0, 256, (n, k // 2), dtype=U8),
+            *numbers[: 2 - (form in (symmetric_nibbles, nibbles_of_int8))],
+        )
     w = torch.randint(-128, 128, (n, k), dtype=torch.int8)
-    if form is grouped:
+    if form in (grouped, repeated, integer_zeros):
         return x, w, torch.rand(n, groups).to(dtype), torch.randint(-8, 8, (n, groups)).to(dtype)
     return x, w, torch.rand(n).to(dtype)
 
@@ -171,7 +250,8 @@ def taken(form, inputs) -> list[str]:
     return [e["rule"] for e in ledger if e["pass_name"] == "generate-quantised-matmuls"]
 
 
-FORMS = (per_channel, after, packed_mm, grouped, nibbles, symmetric_nibbles)
+FORMS = (per_channel, after, packed_mm, grouped, nibbles, symmetric_nibbles, on_the_left, batched, rounded, repeated)
+FORMS += (high_nibbles_first, nibbles_of_int8, integer_zeros)
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -183,7 +263,7 @@ def test_forms(form, dtype):
         inputs = given(form, dtype, m)
         with torch.no_grad():
             out, eager = compiled(*inputs), form(*inputs)
-            exact = (after if form is after else form)(*(x.double() if x.is_floating_point() else x for x in inputs)) \
+            exact = form(*(x.double() if x.is_floating_point() else x for x in inputs)) \
                 if form is not packed_mm else per_channel(inputs[0].double(), inputs[1], inputs[2].double())  # fmt: skip
         assert out.dtype == eager.dtype and out.stride() == eager.stride()
         assert (out - exact).norm() <= 2 * (eager - exact).norm() + 1e-6 * exact.norm()
@@ -268,11 +348,13 @@ def test_a_weight_that_the_graph_writes():
 
 
 def test_a_rounding_that_the_user_wrote_stays():
-    def rounded(x, w, s):
-        return nn.functional.linear(x, (w.float() * s.float()[:, None]).to(x.dtype))
-
+    """The weight that is multiplied is the rounded one."""
+    x, w, s = given(rounded, BF16, 2)
+    exact = nn.functional.linear(x.double(), (w.float() * s.float()[:, None]).to(BF16).double())
+    unrounded = nn.functional.linear(x.double(), w.double() * s.double()[:, None])
     with torch.no_grad():
-        assert taken(rounded, given(per_channel, BF16, 2)) == []
+        out = torch.compile(rounded, backend="mlirc", options={"fallback": "error"})(x, w, s)
+    assert torch.equal(out, exact.to(BF16)) and not torch.equal(out, unrounded.to(BF16))
 
 
 def gptq(x, packed, zeros, scale, groups, bias):
