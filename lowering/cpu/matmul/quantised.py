@@ -40,7 +40,7 @@ UNROLLED = 4  # spans of a group that are unrolled, at most
 AHEAD = 4 << 10  # prefetch distance, in bytes
 
 Numbers = tuple[Value | None, Value | None]
-WORD = torch.int32
+I32 = torch.int32
 
 
 def quantised_text(found: QuantisedGemm, name: str, target: CpuTarget) -> KernelText | None:
@@ -76,7 +76,7 @@ class QuantisedWriter(CopiedRowsWriter):
         self.chunk = self.chunk_of(self.lanes * self.bytes)
         self.looks_up = self.halves == 2 and self.lanes == 16 and target.arch == "x86_64"
         self.dtype = found.gemm.totals[0][1].dtype
-        self.subtracts = F32 if found.factor.integer is None else WORD
+        self.subtracts = F32 if found.factor.integer is None else I32
 
     def make_room(self) -> None:
         self.take("tile", self.rows * self.lanes)
@@ -161,18 +161,18 @@ class QuantisedWriter(CopiedRowsWriter):
         )
         if not self.looks_up:
             return scale, zero
-        words = self.e.builder(WORD, True)
-        numbers = words.emit(f"arith.constant dense<{[*range(16)]}> : {words.type_text(WORD)}", WORD)
+        integers = self.e.builder(I32, True)
+        numbers = integers.emit(f"arith.constant dense<{[*range(16)]}> : {integers.type_text(I32)}", I32)
         return self.of_numbers(numbers, (scale, zero)), None
 
     def of_numbers(self, q: Value, numbers: Numbers) -> Value:
         """(q - zero) * scale of integers q; either may be missing."""
-        b, words, (scale, zero) = self.e.builder(F32, True), self.e.builder(WORD, True), numbers
-        if zero is not None and self.subtracts == WORD:
-            q = words.sub(q, zero)
+        b, integers, (scale, zero) = self.e.builder(F32, True), self.e.builder(I32, True), numbers
+        if zero is not None and self.subtracts == I32:
+            q = integers.sub(q, zero)
             if self.q.factor.integer == torch.int8:  # which wraps
-                unused = words.constant(24)
-                q = words.binary("arith.shrsi", words.binary("arith.shli", q, unused), unused)
+                unused = integers.constant(24)
+                q = integers.binary("arith.shrsi", integers.binary("arith.shli", q, unused), unused)
         w = b.cast(q, F32)
         w = b.sub(w, zero) if zero is not None and self.subtracts == F32 else w
         w = w if scale is None else b.mul(w, scale)
@@ -235,7 +235,7 @@ class QuantisedWriter(CopiedRowsWriter):
     def dequantised(self, address: Value, numbers: Numbers) -> list[Value]:
         """The factors of a span at `address`: one vector, or those of low nibbles and those of high ones."""
         e, (table, _) = self.e, numbers
-        b = e.builder(WORD, True)
+        b = e.builder(I32, True)
         loaded = load_vector(e, address, None, self.dtype)
         extend = "arith.extsi" if self.dtype == torch.int8 and self.halves == 1 else "arith.extui"
         q = b.emit(f"{extend} {loaded} : {b.type_text(self.dtype)} to {b.type_text(b.dtype)}", b.dtype)
@@ -249,8 +249,10 @@ class QuantisedWriter(CopiedRowsWriter):
     def looked_up(self, table: Value, x: Value) -> Value:
         """table[x & 15] in each lane."""
         b = self.e.builder(F32, True)
-        floats, words = b.type_text(F32), b.type_text(torch.int32)
-        text = f'llvm.call_intrinsic "llvm.x86.avx512.permvar.sf.512"({table}, {x}) : ({floats}, {words}) -> {floats}'
+        floats, integers = b.type_text(F32), b.type_text(torch.int32)
+        text = (
+            f'llvm.call_intrinsic "llvm.x86.avx512.permvar.sf.512"({table}, {x}) : ({floats}, {integers}) -> {floats}'
+        )
         return b.emit(text, F32)
 
     def store_sums(self, sums: list[Value], to: Value) -> None:
