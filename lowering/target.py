@@ -110,7 +110,8 @@ class Target:
     def gpu(self, device: str) -> GpuTarget:
         """The GPU that a tensor type names: "cuda", "cuda:1". Raises TargetError where the target has none."""
         if not self.gpus:
-            raise TargetError(f"a tensor is on {device}, and the target {self} has no gpu; add gpu{{arch=sm_90}}")
+            how = 'mlirc opt FILE -p "" --target gpu-h100 -o FILE writes one into it'
+            raise TargetError(f"a tensor is on {device}, and the target {self} has no gpu; {how}")
         number = int(device.partition(":")[2] or 0)
         return self.gpus[min(number, len(self.gpus) - 1)]
 

@@ -71,13 +71,15 @@ def _of_opinfo(names: str | None) -> Any:
     except ImportError as error:
         raise Failure(f"--missing opinfo: PyTorch's own tests need a package: {error}") from error
     except LookupError as error:
-        name, near = error.args
+        unknown = [
+            f"'{name[:100]}'" + (f" (did you mean {' or '.join(near)}?)" if near else "") for name, near in error.args
+        ]
         hint = (
-            f"; did you mean {' or '.join(near)}?"
-            if near
+            ""
+            if any(near for _, near in error.args)
             else ", whose names are as torch.nn.functional.pad's, without torch"
         )
-        raise Failure(f"--ops: OpInfo has no operator '{name[:100]}'{hint}", 2) from error
+        raise Failure(f"--ops: OpInfo has no operator {', '.join(unknown)}{hint}", 2) from error
 
 
 def _print(found: Any, failed: dict[str, str]) -> None:

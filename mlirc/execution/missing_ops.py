@@ -171,18 +171,18 @@ def bare(name: str) -> str:
 
 
 def missing_in_opinfo(names: Iterable[str]) -> tuple[MissingOps, dict[str, str]]:
-    """The missing ops of OpInfo's operators `names`, all if there are none, on their samples, forward and backward.
+    """The missing ops of OpInfo's operators `names`, all if there are none, on a sample for each way to call them, forward and backward.
 
     Also gives, by operator, the error of those that could not run.
 
-    Raises ImportError where PyTorch's tests lack a package, and LookupError for an unknown name, with the names that come near.
+    Raises ImportError where PyTorch's tests lack a package, and LookupError for unknown names: its arguments are these, each with the
+    names that come near.
     """
     database: Any = importlib.import_module("torch.testing._internal.common_methods_invocations")
     wanted = set(names)
     known = {op.name for op in database.op_db}
     if wanted - known:
-        name = min(wanted - known)
-        raise LookupError(name, near_names(name, known))
+        raise LookupError(*((name, near_names(name, known)) for name in sorted(wanted - known)))
     found, failed, original = MissingOps(), {}, database.wrapper_set_seed
     database.wrapper_set_seed = lambda op, *args, **kwargs: op(*args, **kwargs)  # the original causes a graph break
     try:
@@ -192,7 +192,7 @@ def missing_in_opinfo(names: Iterable[str]) -> tuple[MissingOps, dict[str, str]]
             found.subject = f"{op.name}.{op.variant_test_name}" if op.variant_test_name else op.name
             try:
                 with warnings.catch_warnings(action="ignore"):  # of operators that are deprecated or slow in eager
-                    _sample(op, found)
+                    _call_samples(op, found)
             except Exception as error:  # a sample that eager does not run either, for any reason
                 failed[found.subject] = " ".join(f"{type(error).__name__}: {error}".split())[:300]
     finally:
@@ -200,8 +200,8 @@ def missing_in_opinfo(names: Iterable[str]) -> tuple[MissingOps, dict[str, str]]
     return found, failed
 
 
-def _sample(op: Any, found: MissingOps) -> None:
-    """Runs the first sample, with its gradient, in the first of float32, int64, complex64, bool and others that `op` has.
+def _call_samples(op: Any, found: MissingOps) -> None:
+    """Calls `op` on the first sample of each way to call it, with gradients, in the first of float32, int64, complex64, bool and others.
 
     Raises TypeError if it has no dtype.
     """
@@ -210,13 +210,19 @@ def _sample(op: Any, found: MissingOps) -> None:
     if not dtypes:
         raise TypeError("no dtype on a CPU")
     grad = op.supports_autograd and dtypes[0] in op.backward_dtypes
-    sample = next(iter(op.sample_inputs("cpu", dtypes[0], requires_grad=grad)), None)
-    if sample is None:
-        return
-    torch.compiler.reset()
-    compiled = torch.compile(lambda *args, **kwargs: op(*args, **kwargs), backend=found.backend)
-    with torch.set_grad_enabled(grad):
-        _call_and_backward(compiled, (sample.input, *sample.args), sample.kwargs, grad)
+    samples: dict[Any, Any] = {}
+    for sample in op.sample_inputs("cpu", dtypes[0], requires_grad=grad):
+        samples.setdefault(_way(sample), sample)
+    for sample in samples.values():
+        torch.compiler.reset()
+        compiled = torch.compile(lambda *args, **kwargs: op(*args, **kwargs), backend=found.backend)
+        with torch.set_grad_enabled(grad):
+            _call_and_backward(compiled, (sample.input, *sample.args), sample.kwargs, grad)
+
+
+def _way(sample: Any) -> tuple[Any, ...]:
+    """How a sample calls its operator, which tells overloads apart: the types of its arguments, and the names of the others."""
+    return (*(type(x) for x in (sample.input, *sample.args)), frozenset(sample.kwargs))
 
 
 def _call_and_backward(compiled: Callable, args: tuple, kwargs: dict[str, Any], grad: bool) -> None:

@@ -3,7 +3,7 @@
 The control is a second compilation of A. What it differs from A by is noise: the machine's, and that of where code and memory lie.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from math import exp, log
 from typing import Any
@@ -19,6 +19,7 @@ from mlirc.measurement.subjects import Subject
 SCHEMA = 1
 CLOCKS = ("wall", "cpu")
 NOISY = 1.05  # a control that reaches farther than this says that the machine is too busy to be measured on
+ROUNDS = 6  # the range of so many samples holds their median in 97% of cases; of 5 in 94%
 NAMES = ("A", "control", "B")
 
 
@@ -37,6 +38,11 @@ class SubjectComparison:
     errors: dict[str, RelativeError | None]
     faster: dict[str, Interval]
     noise: dict[str, Interval]
+
+    @property
+    def same_plan(self) -> bool:
+        """Whether B has A's kernels, calls and arena, by their ops and sizes."""
+        return self.facts["A"].plan == self.facts["B"].plan != ""
 
     @property
     def verdicts(self) -> dict[str, str]:
@@ -108,7 +114,7 @@ def overall(found: Iterable[SubjectComparison], other: str, clock: str) -> Inter
     return geometric_mean([(getattr(c.samples["A"], clock), getattr(c.samples[other], clock)) for c in found])
 
 
-def noise_in_words(found: Iterable[SubjectComparison]) -> str:
+def noise_in_words(found: Sequence[SubjectComparison]) -> str:
     """What the control says of the measurement."""
     reaches = {clock: max(c.noise[clock].reach for c in found) for clock in CLOCKS}
     said = (
@@ -117,6 +123,9 @@ def noise_in_words(found: Iterable[SubjectComparison]) -> str:
     )
     if reaches["wall"] > NOISY:
         said += " The machine is too busy or too uneven for small differences: measure again when it is idle, with more --rounds."
+    rounds = min(len(c.samples["A"].wall) for c in found)
+    if rounds < ROUNDS:
+        said += f" {rounds} rounds are too few for an interval of 95%, and so for a verdict: give at least --rounds {ROUNDS}."
     return said
 
 

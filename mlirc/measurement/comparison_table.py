@@ -25,7 +25,8 @@ def tables_of(found: Sequence[SubjectComparison]) -> list[tuple[str, Table]]:
         made = table()
         for side, title in (("A", "A"), ("control", "A again"), ("B", "B")):
             made.add_row(*line(comparison, side, title))
-        tables.append((f"{comparison.name}: by wall clock {said['wall']}, by CPU time {said['cpu']}", made))
+        same = "; B has A's kernels, calls and arena" if comparison.same_plan else ""
+        tables.append((f"{comparison.name}: by wall clock {said['wall']}, by CPU time {said['cpu']}{same}", made))
     if len(found) > 1:
         made = table()
         for side, title in (("control", "A again"), ("B", "B")):

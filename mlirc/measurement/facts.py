@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
+from hashlib import sha256
 from typing import Any
 
 from mlirc.frontend.statistics import GraphReport
@@ -19,6 +20,7 @@ class CompiledFacts:
     arena         bytes of the memory plan: tensors between kernels
     compile       seconds in mlirc's stages
     first_call    seconds, with TorchDynamo's and AOTAutograd's work
+    plan          a digest of each graph's kernels, with their ops and launches, of its calls and its memory; "" where nothing is compiled
     """
 
     kernels: int | None = None
@@ -31,6 +33,7 @@ class CompiledFacts:
     arena: int | None = None
     compile: float | None = None
     first_call: float | None = None
+    plan: str = ""
 
     @property
     def bytes(self) -> int | None:
@@ -55,7 +58,13 @@ def facts_of(reports: Iterable[GraphReport], first_call: float) -> CompiledFacts
         arena=total(report.arena for report in reports),
         compile=sum(sum(report.seconds.values()) for report in reports),
         first_call=first_call,
+        plan=sha256(repr([plan_of(report) for report in reports]).encode()).hexdigest(),
     )
+
+
+def plan_of(report: GraphReport) -> list[Any]:
+    """What a graph became, as far as its report says: equal for two compilations with the same passes."""
+    return [report.kind, report.kernels, report.library, report.aten, report.arena, report.buffers]
 
 
 def total(sizes: Iterable[str]) -> int | None:

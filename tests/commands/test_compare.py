@@ -53,7 +53,9 @@ def test_a_pass_that_changes_the_answer_shows_as_an_error(script, tmp_path):
     out = tmp_path / "out.json"
     arguments = ("--import", passes, "--rounds", 3, "--json", out)
     done = good("compare", "cpu", "cpu + sin-for-exp after cse#1", script, *arguments)
-    assert "A/A control: two compilations of A may differ by a factor of" in " ".join(done.stdout.split())
+    said = " ".join(done.stdout.split())
+    assert "A/A control: two compilations of A may differ by a factor of" in said
+    assert "B has A's kernels" not in said and "3 rounds are too few" in said
     found = json.loads(out.read_text())
     assert (found["schema"], found["A"], found["B"], found["rounds"]) == (1, "cpu", "cpu + sin-for-exp after cse#1", 3)
     assert "bootstrap" in found["method"] and found["failed"] == []
@@ -70,6 +72,11 @@ def test_a_pass_that_changes_the_answer_shows_as_an_error(script, tmp_path):
         for what in ("faster", "noise"):
             interval = subject[what][clock]
             assert 0 < interval["low"] <= interval["high"]
+
+
+def test_a_pass_that_changes_nothing_is_told(script):
+    said = " ".join(good("compare", "cpu", "cpu + cse after cse#1", script, "--rounds", 6).stdout.split())
+    assert "B has A's kernels, calls and arena" in said and "rounds are too few" not in said
 
 
 def test_a_slower_side_is_told_from_noise(tmp_path):

@@ -51,8 +51,14 @@ def test_opinfo(tmp_path):
     assert [(r["name"], r["subjects"]) for r in data["missing"] if r["name"] == "aten.sort.default"] == [
         ("aten.sort.default", ["sort"])
     ]
-    assert data["graphs"] == 4 and not data["failed"] and not data["refused"]
-    assert "no operator 'sortt'; did you mean sort" in bad("ops", "--missing", "opinfo", "--ops", "sortt", code=2)
+    assert data["graphs"] >= 4 and not data["failed"] and not data["refused"]
+    said = bad("ops", "--missing", "opinfo", "--ops", "sortt,adds,sort", code=2)
+    assert "no operator 'adds' (did you mean add" in said and ", 'sortt' (did you mean sort" in said
+
+
+def test_each_way_to_call_an_operator_is_tried():
+    said = good("ops", "--missing", "opinfo", "--ops", "median").stdout
+    assert "aten.median.default: no op of ours" in said and "aten.median.dim: no op of ours" in said
 
 
 def test_warnings_of_eager_are_not_shown(recwarn):
