@@ -14,6 +14,7 @@ from rich.table import Table
 from mlirc.frontend import statistics
 from mlirc.frontend.entry.backend import mlirc
 from mlirc.frontend.explain.untouched import untouched
+from mlirc.frontend.report.processor_wait import ProcessorWait
 from mlirc.frontend.report.profile import profile_rows
 from mlirc.frontend.report.profile_table import profile_table
 from mlirc.frontend.table_text import trimmed
@@ -202,6 +203,7 @@ class _Observer:
         from mlirc.frontend.torch_compat.dynamo.log import compilation_time_metrics, counters, graph_break_reasons
 
         self.profile = profile
+        self.waited: float | None = None  # as of ProcessorWait, while calls are profiled
         self.wanted = {"profile": profile, "candidates": candidates}
         self.breaks = graph_break_reasons  # cleared by torch._dynamo.reset
         self.frame_seconds = compilation_time_metrics
@@ -229,14 +231,19 @@ class _Observer:
 
     def measure(self, call: Callable[[], Any], older: int | None) -> None:
         """The times of some calls, without those of the first."""
-        reports = statistics.graphs[self.first_graph :]
-        for number in range(WARMING + PROFILED):
-            if number == WARMING:
-                for timed in (timed for graph in reports for timed in graph.profile):
-                    timed.seconds.clear()
+        def once() -> None:
             result = call()
             if older is not None:
                 self.compile_backward(result, older, again=True)
+
+        for _ in range(WARMING):
+            once()
+        for timed in (timed for graph in statistics.graphs[self.first_graph :] for timed in graph.profile):
+            timed.seconds.clear()
+        with ProcessorWait() as wait:
+            for _ in range(PROFILED):
+                once()
+        self.waited = wait.share
 
     def backend(self, gm: torch.fx.GraphModule, inputs: list, **options: Any) -> Callable:
         start, first = time.perf_counter(), len(statistics.graphs)
@@ -248,7 +255,7 @@ class _Observer:
     def data(self, first_call: float, fn: Callable) -> dict[str, Any]:
         graphs = []
         for report in statistics.graphs[self.first_graph :]:
-            graphs.append(asdict(replace(report, profile=profile_rows(report.profile))))
+            graphs.append(asdict(replace(report, profile=profile_rows(report.profile, self.waited))))
         seconds = {
             "dynamo": sum(self._frames()[self.first_frame :]) - self.backend_seconds,
             "aot_autograd": self.backend_seconds - self.own_seconds,

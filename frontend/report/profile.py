@@ -12,12 +12,14 @@ from mlirc.frontend.report.machine_rates import copy_rate, matmul_rate
 FLOATS = ("float32", "bfloat16", "float16", "float64")
 
 
-def profile_rows(ranges: Iterable[HostRange]) -> list[dict[str, Any]]:
-    """Equal ops are one row, the longest first. Sizes are those of all its ops, as the last call had them.
+def profile_rows(ranges: Iterable[HostRange], waited: float | None = None) -> list[dict[str, Any]]:
+    """Equal ops are one row, the longest first. Sizes are those of all its ops, as the last call had them. `waited` is the part of the
+    calls' time in which threads had no processor (processor_wait.py).
 
     kind, label, lines, device, times   as HostRange has them, and how many such ops a call executes: one in a loop counts for each step
     seconds, share              the sum of the ops' median times in a call, and of that of all ops
     shortest                    the sum of the ops' shortest times
+    waited                      as given, the same in all rows
     read, written, flops        numbers, of the last call; None where its sizes are not known
     floor, bound                seconds: bytes over the bandwidth of a copy as large, or operations over the rate of large matmuls
                                 ("memory" or "arithmetic", whichever takes longer); None where its sizes are not known
@@ -40,6 +42,7 @@ def profile_rows(ranges: Iterable[HostRange]) -> list[dict[str, Any]]:
         row["dtype"] = timed.dtype
     whole = sum(row["seconds"] for row in rows.values())
     for row in rows.values():
+        row["waited"] = waited
         row["share"] = row["seconds"] / whole if whole else 0.0
         row["floor"], row["bound"] = floor_of(row)
         row["of_floor"] = row["floor"] / row["seconds"] if row["floor"] is not None and row["seconds"] else None

@@ -10,6 +10,7 @@ import click
 from mlirc.commands.failure import HELP, Failure, reported
 from mlirc.commands.module_file import check_outputs, write_output
 
+WAITS = 0.1  # of the time: where all calls wait alike, their times do not vary
 VARIES = 2.0
 """Times the shortest that medians add up to at most, where a process has its processors to itself."""
 
@@ -50,7 +51,10 @@ def profile(subject, arguments, threads, json_file, traceback) -> None:
 
 
 def disturbed(rows: list[dict[str, Any]]) -> str:
-    """What a title says where times vary so much that other processes must have had the processors meanwhile, else ""."""
+    """What a title says where other processes had the processors meanwhile, else "": threads waited for one, or times vary much."""
+    waited = max((row.get("waited") or 0.0 for row in rows), default=0.0)
+    if waited > WAITS:
+        return f"; {waited:.0%} of the time its threads waited for a processor: other processes compute here, and no row means much"
     median, shortest = (sum(row[name] for row in rows) for name in ("seconds", "shortest"))
     if median <= VARIES * shortest:
         return ""

@@ -56,6 +56,7 @@ class CapturedGraph:
         from mlirc.dialects.core.context import context
         from mlirc.execution.modules import MachineCode, graph_of
         from mlirc.frontend.explain.explain import PROFILED, WARMING
+        from mlirc.frontend.report.processor_wait import ProcessorWait
         from mlirc.frontend.report.profile import profile_rows
         from mlirc.lowering.pipeline.pass_manager import run_pipeline
         from mlirc.lowering.pipeline.pipelines import pipeline
@@ -66,12 +67,14 @@ class CapturedGraph:
             code = MachineCode(module, profile=True)
             ranges = code.programs[graph_of(module).name.value].program.host.ranges
         step = code.step(self.inputs)
-        for number in range(WARMING + PROFILED):
-            if number == WARMING:
-                for timed in ranges:
-                    timed.seconds.clear()
+        for _ in range(WARMING):
             step()
-        return profile_rows(ranges)
+        for timed in ranges:
+            timed.seconds.clear()
+        with ProcessorWait() as wait:
+            for _ in range(PROFILED):
+                step()
+        return profile_rows(ranges, wait.share)
 
     def exact(self) -> CallResults | None:
         """The results in float64 by the interpreter; None where the graph has no such meaning, or an operator takes no float64."""

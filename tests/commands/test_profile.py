@@ -1,12 +1,18 @@
 """The command `mlirc profile`: rows of a script's graphs and of captured ones."""
 
 import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
 
 import pytest
 import torch
 from torch._higher_order_ops.while_loop import while_loop
 
 from mlirc.commands.profile import disturbed
+from mlirc.frontend.report.processor_wait import ProcessorWait
 from tests.commands.command import bad, good
 
 SCRIPT = """
@@ -62,6 +68,31 @@ def test_a_title_says_where_times_vary():
     assert disturbed([{"seconds": 1.9e-6, "shortest": 1e-6}]) == ""
     said = disturbed([{"seconds": 9e-6, "shortest": 1e-6}, {"seconds": 1e-6, "shortest": 1e-6}])
     assert said.startswith("; the shortest times add up to 2.0 us: other processes compute here")
+
+
+def test_a_title_says_where_all_calls_wait_alike():
+    rows = [{"seconds": 1e-6, "shortest": 1e-6, "waited": 0.5}]
+    assert disturbed(rows).startswith("; 50% of the time its threads waited for a processor: other processes compute")
+    assert disturbed([rows[0] | {"waited": 0.02}]) == disturbed([rows[0] | {"waited": None}]) == ""
+
+
+@pytest.mark.skipif(not Path("/proc/self/schedstat").exists(), reason="this system does not tell how long threads wait")
+def test_threads_of_one_processor_wait_for_it():
+    """Two of them, of which each has half of it."""
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, [min(before)])
+    other = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+    try:
+        time.sleep(0.05)
+        with ProcessorWait() as wait:
+            until = time.process_time() + 0.1
+            while time.process_time() < until:
+                pass
+        assert wait.share > 0.2
+    finally:
+        other.kill()
+        other.wait()
+        os.sched_setaffinity(0, before)
 
 
 def test_bad_input(tmp_path):
