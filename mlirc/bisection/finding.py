@@ -35,7 +35,7 @@ class Finding:
 
 
 def bisected(case: Case, trials: Trials, told: Callable[[str], None]) -> Finding | None:
-    """None where nothing fails. Raises what the interpreter raises on the module as it is given."""
+    """None where nothing fails. Raises FailsAsGiven, and what the interpreter raises on the module as it is given."""
     trials.prepare(case)
     symptom = trials(case, trials.traceback).symptom
     if symptom is None:

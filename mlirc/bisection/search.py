@@ -39,8 +39,12 @@ class Culprit:
         return self.case.steps[-1] if self.case.steps else ""
 
 
+class FailsAsGiven(Exception):
+    """The module fails in the same way before any pass."""
+
+
 def find_culprit(case: Case, symptom: Symptom, attempt: Try, told: Callable[[str], None]) -> Culprit:
-    """Finds the pass, and then the rewrite, that makes `case` fail with `symptom`. `attempt` runs a case."""
+    """Finds the pass, and then the rewrite, that makes `case` fail with `symptom`. `attempt` runs a case. Raises FailsAsGiven."""
 
     def fails(one: Case) -> bool:
         return symptom.like(attempt(one).symptom)
@@ -56,6 +60,8 @@ def find_culprit(case: Case, symptom: Symptom, attempt: Try, told: Callable[[str
     if not case.steps:  # no pass of this pipeline is to blame, but one of those that lower any module
         case = replace(case.with_steps(tuple(whole_steps(case))), completes=False)
         count = len(case.steps)
+        if not count:
+            raise FailsAsGiven(f"fails before any pass runs: {symptom.text}")
     told(
         f"the first {count} {'pass shows' if count == 1 else 'passes show'} it, so pass {count}, '{case.steps[-1]}', does it"
     )

@@ -13,7 +13,7 @@ from mlirc.dialects.core.context import context
 from mlirc.execution.accuracy import Expectation
 from mlirc.execution.isolated import Ended, isolated
 from mlirc.execution.limited_run import limited_run
-from mlirc.execution.modules import MachineCode, interpret
+from mlirc.execution.modules import MachineCode, interpret, placed
 from mlirc.execution.triton_code import TritonCode, TritonFailed
 from mlirc.lowering.files.file import verify_file, verify_plan
 from mlirc.lowering.module.rules import StageError
@@ -191,7 +191,7 @@ class Trials:
             if not lowered:
                 return Symptom(INVALID, "not lowered", MACHINE)
             tell(MACHINE)
-            least = min(MachineCode(module).seconds(case.inputs, 30))
+            least = min(MachineCode(module).seconds(placed(module, case.inputs), 30))
             return Symptom(SLOW, f"{1e6 * least:.1f} us", MACHINE) if least > self.slower else None
         expected = self.expected.get(case.text) or Expectation(ir.Module.parse(case.text), case.inputs)
         tell(INTERPRETED)

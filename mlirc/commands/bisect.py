@@ -179,6 +179,8 @@ def case_of(file: str, chosen: Chosen | None, inputs: Any, runs: ExecutedCode, o
             give_target(module, file)
             verify_file(module, runs=True)
             on_gpu = 'device = "cuda' in str(graph_of(module).attributes["function_type"])
+            if on_gpu and options["slower"] is not None and not torch.cuda.device_count():
+                raise Failure(f"--slower-than: the tensors of {file} are on a GPU, and PyTorch finds none here", 2)
             steps = left(standard_steps("gpu" if on_gpu else "cpu"), module)
             passes = chosen.of(module) if chosen is not None else text_of(steps)
             given = () if options["check"] else _inputs(module, inputs, read_inputs, random_inputs)
@@ -206,6 +208,7 @@ def show(
 ) -> bool:
     """Bisects, tells, and writes the small module, or what shows that the import is wrong; False where nothing fails. Raises Failure."""
     from mlirc.bisection.finding import bisected, command_of
+    from mlirc.bisection.search import FailsAsGiven
     from mlirc.bisection.told import told_of
     from mlirc.lowering.pipeline.parser import PipelineError
 
@@ -222,6 +225,8 @@ def show(
         found = bisected(case, trials, told)
     except PipelineError as error:
         raise Failure(str(error)) from error
+    except FailsAsGiven as error:
+        raise Failure(f"{file}, as given, {error}") from error
     except Exception as error:  # whatever the interpreter says of the module as it is given
         raise Failure(f"{file}, as given, cannot be executed: {' '.join(str(error).split())}") from error
     if found is None:

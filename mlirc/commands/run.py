@@ -266,7 +266,7 @@ class _Run:
 
     def execute(self, module: Any, passes: str, inputs: list[Any], repeat: int | None) -> Any:
         from mlirc.execution.limited_run import limited_run
-        from mlirc.execution.modules import MachineCode, interpret
+        from mlirc.execution.modules import MachineCode, interpret, placed
         from mlirc.execution.random_state import Inputs
 
         limited_run(module, passes, self.rewrites)
@@ -276,13 +276,11 @@ class _Run:
                 left = interpret(module, inputs, printer)
                 printer.check()
                 return left
-            device = "cuda" if self.target == "gpu" else "cpu"
             import torch
 
-            if device == "cuda" and not torch.cuda.is_available():
+            if self.target == "gpu" and not torch.cuda.is_available():
                 raise Failure("--target gpu: PyTorch finds no GPU here; --target interpreter runs any module")
-            moved = (x.to(device) if isinstance(x, torch.Tensor) else x for x in inputs)
-            given = Inputs(moved, getattr(inputs, "random_state", None))
+            given = Inputs(placed(module, inputs), getattr(inputs, "random_state", None))
             code = MachineCode(module)
             left = code(given)
             if repeat:

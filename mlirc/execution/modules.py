@@ -12,6 +12,7 @@ from mlirc.dialects.core import symbols
 from mlirc.dialects.core.bindings import ir
 from mlirc.dialects.core.context import context
 from mlirc.dialects.core.dialect import attribute_value
+from mlirc.dialects.core.tensor_types import info_of
 from mlirc.dialects.interpreter import interpreter
 from mlirc.execution.random_state import begin
 from mlirc.lowering.pipeline.pass_manager import functions
@@ -67,6 +68,12 @@ def given_arguments(module: ir.Module) -> list[Any]:
     return arguments[: len(arguments) - made]
 
 
+def placed(module: ir.Module, inputs: Sequence[Any]) -> list[Any]:
+    """Inputs on the devices that the module's arguments are on. Needs an entered context."""
+    pairs = zip(given_arguments(module), inputs, strict=True)
+    return [x.to(info_of(argument).device) if isinstance(x, torch.Tensor) else x for argument, x in pairs]
+
+
 def interpret(
     module: ir.Module,
     inputs: Sequence[Any],
@@ -110,11 +117,15 @@ class MachineCode:
         return _called(self.module, inputs, lambda function: self.programs[function.name.value])
 
     def seconds(self, inputs: Sequence[Any], times: int) -> list[float]:
-        """Seconds of each of `times` calls of @graph alone, on the same memory, after three calls that are not counted."""
+        """Seconds of each of `times` calls of @graph alone, on the same memory, after three calls that are not counted. A call ends when GPUs
+        have done their part."""
         step, taken = self.step(inputs), []
+        on_gpu = any(isinstance(x, torch.Tensor) and x.is_cuda for x in inputs)
         for _ in range(times + 3):
             start = time.perf_counter()
             step()
+            if on_gpu:
+                torch.cuda.synchronize()
             taken.append(time.perf_counter() - start)
         return taken[3:]
 

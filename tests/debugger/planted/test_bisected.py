@@ -109,7 +109,7 @@ ASSIGNED_ON_A_GPU = ASSIGNED.replace(T, 'tensor<8xf32, {device = "cuda:0"}>')
 
 @dataclass(frozen=True)
 class Bug:
-    """A mistake, on what, through which pipeline; the pass and what its rewrite is of."""
+    """A mistake, on what, through which pipeline; the pass and what its rewrite is of. `on_gpu`: a function's tensors are put there."""
 
     name: str
     given: object
@@ -117,13 +117,14 @@ class Bug:
     culprit: str
     rewrite: str
     kind: str = "The answer is wrong"
+    on_gpu: bool = False
 
     @property
     def title(self) -> str:
-        return f"{self.name} on a GPU" if self.given is ASSIGNED_ON_A_GPU else self.name
+        return f"{self.name} on a GPU" if self.on_gpu or self.given is ASSIGNED_ON_A_GPU else self.name
 
 
-CPU = "--pipeline cpu"
+CPU, GPU = "--pipeline cpu", "--pipeline gpu"
 BUGS = [
     Bug("wrong fold", wave, CPU, "fold-constants", "mlirc.mul"),
     Bug("wrong expansion", soft, CPU, "decompose", "mlirc.softmax"),
@@ -138,6 +139,9 @@ BUGS = [
     Bug("lost copy", ASSIGNED_ON_A_GPU, "--pipeline gpu", "plan-memory", "the plan", kind=""),
     Bug("buffer taken where it is read elsewhere", symmetric, CPU, "plan-memory", "mlircx.kernel", kind=""),
     Bug("overlapping buffers", chain, CPU, "plan-memory", "mlirc.matmul", kind=""),
+    Bug("swapped operand in a fused kernel", wave, GPU, "fuse-elementwise", "-> ", on_gpu=True),
+    Bug("buffer taken where it is read elsewhere", symmetric, GPU, "plan-memory", "mlircx.kernel", kind="", on_gpu=True),
+    Bug("overlapping buffers", chain, GPU, "plan-memory", "mlirc.matmul", kind="", on_gpu=True),
     Bug("wrong epilogue", FILES / "simplify/fuse-matmul-epilogue.mlir", "--pipeline gpu", "fuse-matmul-epilogue", "mlirc.mul"),
     Bug("lost bias of patches", FILES / "simplify/patches-to-matmul.mlir", "--pipeline gpu", "patches-to-matmul", "mlircx.aten"),
     Bug("lost padding", FILES / "simplify/space-to-depth.mlir", "--pipeline gpu", "space-to-depth", "mlircx.aten"),
@@ -172,6 +176,14 @@ def module_file(tmp_path_factory):
     return file
 
 
+def moved(path, folder):
+    """The module with its tensors on a GPU, which need not be here."""
+    text = re.sub(r'mlirc.target = "[^"]*"', 'mlirc.target = "cpu-avx512,gpu-h200"', path.read_text())
+    made = folder / "moved.mlir"
+    made.write_text(re.sub(TYPE.pattern, on_gpu, text))
+    return made
+
+
 def forked(*arguments):
     """The command's exit code and what it says, in a process of its own: --import changes passes."""
 
@@ -191,7 +203,7 @@ def forked(*arguments):
 def test_the_rewrite_is_named(bug, module_file, tmp_path):
     patch, small = tmp_path / "patch.py", tmp_path / "small.mlir"
     patch.write_text(PATCHES[bug.name])
-    path = module_file(bug.given)
+    path = moved(module_file(bug.given), tmp_path) if bug.on_gpu else module_file(bug.given)
     given = [path, *bug.passes.split(), "--import", patch, "--target", "interpreter"]
     reduce = [] if bug.title in ALWAYS else ["--no-reduce"]
     code, told, steps = forked("bisect", *given, "-o", small, *reduce)
@@ -229,9 +241,7 @@ TRITON_BUGS = (
 def test_the_launch_whose_triton_code_is_wrong(name, module_file, tmp_path):
     """The passes leave bodies that are right; Triton's code of one is not, and Triton interprets it. One launch is left."""
     pytest.importorskip("triton")
-    path, patch, small = tmp_path / "given.mlir", tmp_path / "patch.py", tmp_path / "small.mlir"
-    text = re.sub(r'mlirc.target = "[^"]*"', 'mlirc.target = "cpu-avx512,gpu-h200"', module_file(rows).read_text())
-    path.write_text(re.sub(TYPE.pattern, on_gpu, text))
+    path, patch, small = moved(module_file(rows), tmp_path), tmp_path / "patch.py", tmp_path / "small.mlir"
     patch.write_text(PATCHES[name])
     given = [path, "--pipeline", "gpu", "--import", patch]
     first = rows.__code__.co_firstlineno
@@ -255,9 +265,7 @@ def test_kernels_whose_code_was_not_executed_are_named(module_file, tmp_path, mo
     """Triton interprets no Gluon. Here all of its kernels are taken for such."""
     pytest.importorskip("triton")
     monkeypatch.setattr("mlirc.execution.triton_code.GLUON", "@triton.jit")
-    path = tmp_path / "given.mlir"
-    text = re.sub(r'mlirc.target = "[^"]*"', 'mlirc.target = "cpu-avx512,gpu-h200"', module_file(wave).read_text())
-    path.write_text(re.sub(TYPE.pattern, on_gpu, text))
+    path = moved(module_file(wave), tmp_path)
     code, _, steps = forked("bisect", path, "--pipeline", "gpu", "-o", tmp_path / "small.mlir")
     assert code == 1 and re.search(r"nothing fails: .*, but of kernel_\w+.* \(Gluon\) the bodies", steps), steps
 
@@ -378,6 +386,45 @@ def test_a_slow_call(module_file, tmp_path):
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("A call is slow") and "The pass is 'slow-down'" in done.stdout, done.stdout
     assert "The rewrite is number 0 of 1: mlirc.neg" in done.stdout, done.stdout
+
+
+OPERATIONS = """
+import re, subprocess, sys
+
+command = [sys.executable, "-m", "mlirc", "opt", sys.argv[1], "-p", "", "--stats", "--emit", "none"]
+said = subprocess.run(command, capture_output=True, text=True).stderr
+sys.exit(int(re.search(r"flops +(\\d+)", said)[1]) > 10_000)
+"""
+
+
+@pytest.mark.full
+def test_a_slow_down_on_a_gpu_that_is_not_here(module_file, tmp_path):
+    """By what it costs: the operations of the module."""
+    patch, check = tmp_path / "my_passes.py", tmp_path / "operations.py"
+    patch.write_text(PASSES["slow-down"])
+    check.write_text(OPERATIONS)
+    path = moved(module_file(rows), tmp_path)
+    given = [path, *GPU.split(), "--passes-after", "decompose=slow-down", "--import", patch]
+    code, told, steps = forked(
+        "bisect", *given, "--check", f"{sys.executable} {check} {{}}", "-o", tmp_path / "small.mlir", "--no-reduce"
+    )
+    assert code == 0 and "The pass is 'slow-down', of my_passes.py" in told, told + steps
+    assert "The rewrite is number 0 of 1: mlirc.neg (" in told, told
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="says what is missing where there is no GPU")
+def test_calls_on_a_gpu_that_is_not_here_are_not_timed(module_file, tmp_path):
+    """It blamed the pass that writes code for one."""
+    path = moved(module_file(rows), tmp_path)
+    code, told, steps = forked("bisect", path, *GPU.split(), "--slower-than", "10", "-o", tmp_path / "small.mlir")
+    assert (code, told) == (2, "") and "are on a GPU, and PyTorch finds none here" in steps, steps
+
+
+def test_what_fails_before_any_pass(module_file, tmp_path):
+    given = [module_file(wave), *CPU.split(), "--check", "false", "-o", tmp_path / "small.mlir"]
+    code, told, steps = forked("bisect", *given)
+    said = "_import.mlir, as given, fails before any pass runs: exit code 1"
+    assert (code, told) == (1, "") and steps.splitlines()[-1].endswith(said), steps
 
 
 def test_a_check_of_ones_own(module_file, tmp_path):
