@@ -231,6 +231,7 @@ class _Observer:
 
     def measure(self, call: Callable[[], Any], older: int | None) -> None:
         """The times of some calls, without those of the first."""
+
         def once() -> None:
             result = call()
             if older is not None:

@@ -15,7 +15,7 @@ import pkgutil
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, is_dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -107,7 +107,15 @@ def to_import(name: str) -> str | None:
 
 
 def register(cls: type) -> type:
-    """Decorator: add a pass for this process, as if its file stood in lowering/passes/."""
+    """Decorator: add a pass for this process, as if its file stood in lowering/passes/. Raises TypeError for what is none."""
+    if not (
+        isinstance(cls, type)
+        and is_dataclass(cls)
+        and isinstance(getattr(cls, "name", None), str)
+        and hasattr(cls, "run")
+    ):
+        called = getattr(cls, "__name__", repr(cls))
+        raise TypeError(f"{called} is no pass, which is a frozen dataclass with a name and run(self, function, ledger)")
     passes()[cls.name] = cls
     return cls
 

@@ -3,6 +3,7 @@
 import os
 import sys
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 
 import click
@@ -25,12 +26,31 @@ def capture(script: str, arguments: tuple[str, ...], folder: str) -> None:
     with reported():
         if script == "-m" and not arguments:
             raise Failure("-m: name a module", 2)
+        if script == "-m" and not _is_there(arguments[0]):
+            raise Failure(f"-m: no module named '{arguments[0]}'", 2)
         _check(None if script == "-m" else script, folder)
         run = _imported()
         there = os.path.abspath(folder)  # the script may go to another folder
         code = run(script, list(arguments), folder)
         _tell(folder, there, code)
     sys.exit(code)
+
+
+def _is_there(module: str) -> bool:
+    """Whether `python -m MODULE` finds it. Packages around it are imported, and may raise: they do so again when it runs."""
+    if module.startswith("."):
+        return False
+    sys.path.insert(0, os.getcwd())
+    try:
+        return find_spec(module) is not None
+    except ModuleNotFoundError as error:
+        return error.name is None or not f"{module}.".startswith(f"{error.name}.")
+    except ValueError:  # no name of a module
+        return False
+    except Exception:
+        return True
+    finally:
+        del sys.path[0]
 
 
 def _check(script: str | None, folder: str) -> None:

@@ -1,16 +1,24 @@
 """Reports a command's failure: one line on standard error that says what and where, exit code 1 or 2, no traceback."""
 
+import errno
 import faulthandler
 import os
 import signal
 import sys
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import click
 
+NO_ROOM = (
+    errno.ENOSPC,
+    errno.EDQUOT,
+    errno.EFBIG,
+    errno.EIO,
+    errno.EBADF,
+)  # of standard output; a closed pipe is Click's
 HELP = {"help_option_names": ["-h", "--help"]}
 
 
@@ -92,6 +100,13 @@ def _in_one_line() -> Iterator[None]:
         sys.exit(130)
     except click.UsageError as error:
         raise WrongUsage(error.format_message(), error.ctx) from error
+    except OSError as error:
+        if error.errno not in NO_ROOM or error.filename is not None:
+            raise
+        with suppress(OSError):  # what is left of it would fail again at the end
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        click.echo(f"mlirc: standard output: {error.strerror}", err=True)
+        sys.exit(1)
 
 
 @contextmanager

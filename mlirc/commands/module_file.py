@@ -20,6 +20,8 @@ KEPT = re.compile(r"(dynamo_)?\d{3,9}[_.]|capture\.json$")
 def read_file(file: str) -> bytes:
     """The bytes of a regular file; - is standard input. Raises Failure."""
     if file == "-":
+        if sys.stdin is None:
+            raise Failure("-: standard input is closed", 2)
         return sys.stdin.buffer.read()
     try:
         if not Path(file).is_file() and Path(file).exists() and not Path(file).is_dir():

@@ -4,6 +4,7 @@ Every subcommand and every option that takes a value is held: one that is new ne
 """
 
 import json
+import re
 import resource
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import click
 import pytest
+import torch
 
 from mlirc.cli import main
 from tests.commands.command import run
@@ -32,6 +34,7 @@ FILES = {
     "raises.py": "raise ValueError('two\\nlines')\n",
     "syntax.py": "def f(\n",
     "exits.py": "import sys; sys.exit(0)\n",
+    "no_pass.py": "from mlirc.passes import register\n\n@register\nclass Mine:\n    name = 'cse'\n    run = print\n",
     "not.safetensors": "no tensors",
     "not.json": "{",
     "list.json": "[1]",
@@ -48,7 +51,7 @@ OPTIONS = {  # values that are wrong for any command
     "--passes-after": ["nowhere=cse", "fuse", "fuse=nowhere", "="],
     "--passes-before": ["nowhere=cse", "fuse", "fuse=nowhere", "="],
     "--rewrites": ["nowhere=1", "cse", "cse=-1", "cse=2-1", "cse=" + "9" * 40 + "x"],
-    "--import": ["raises.py", "syntax.py", "exits.py", "gone.py", "no.such.module", "", "folder", "\0"],
+    "--import": ["raises.py", "syntax.py", "exits.py", "no_pass.py", "gone.py", "no.such.module", "", "folder", "\0"],
     "--inputs": ["gone", "folder", "not.safetensors", "good.mlir", ""],
     "--random": ["x", "9" * 30],
     "--target": ["nowhere", "cpu{vector-bytes=3}", "", "\0"],
@@ -271,3 +274,66 @@ def test_ctrl_c_is_one_line(here):
     )
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "mlirc: interrupted\n")
     assert not (here / "out.mlir").exists()
+
+
+@pytest.mark.parametrize("module", ["no.such.module", "folder.gone", "two words", ".relative"])
+def test_a_module_to_capture_that_is_not_there(module, here):
+    assert not refused(here, "capture", "-m", module, "--out", "kept")
+    assert not (here / "kept").exists()
+
+
+def inputs(**tensors):
+    from safetensors.torch import save
+
+    return save(tensors)
+
+
+WRONG_INPUTS = {
+    "no arg0; it has arg1": inputs(arg1=torch.ones(4)),
+    "no arg0; it has nothing": inputs(),
+    "arg1: the module takes 1 argument": inputs(arg0=torch.ones(4), arg1=torch.ones(4)),
+    "arg0 is torch.float32 [5]; the module takes torch.float32 [4]": inputs(arg0=torch.ones(5)),
+    "arg0 is torch.float32 [1, 4]; the module takes torch.float32 [4]": inputs(arg0=torch.ones(1, 4)),
+    "arg0 is torch.float32 []; the module takes torch.float32 [4]": inputs(arg0=torch.ones(())),
+    "arg0 is torch.float64 [4]; the module takes torch.float32 [4]": inputs(arg0=torch.ones(4).double()),
+    "no safetensors file: ": inputs(arg0=torch.ones(4))[:-7],
+}
+
+
+@pytest.mark.parametrize("said", WRONG_INPUTS)
+@pytest.mark.parametrize("name", ["run", "bisect"])
+def test_inputs_that_the_module_does_not_take(name, said, here):
+    (here / "given.safetensors").write_bytes(WRONG_INPUTS[said])
+    assert not refused(here, name, "good.mlir", "--target", "interpreter", "--inputs", "given.safetensors")
+    done = run(name, "good.mlir", "--target", "interpreter", "--inputs", "given.safetensors")
+    assert f"given.safetensors: {said}" in done.stderr
+
+
+MLIRC = f"{sys.executable} -m mlirc"
+PLACES = {  # a command line of a shell, its exit code, and what standard error has
+    f"{MLIRC} opt --list-passes >/dev/full": (1, r"mlirc: standard output: No space left on device\n"),
+    f"{MLIRC} opt --list-ops | head -1": (1, ""),
+    f"LC_ALL=C PYTHONUTF8=0 PYTHONCOERCECLOCALE=0 {MLIRC} run größe.mlir": (
+        1,
+        r"mlirc run: .*: No such file or directory\n",
+    ),
+    f"env -u HOME {MLIRC} opt gone.mlir -p cse": (1, r"mlirc opt: gone.mlir: No such file or directory\n"),
+    f"{MLIRC} run good.mlir >/dev/full": (1, r"mlirc: standard output: No space left on device\n"),
+    f"{MLIRC} doctor >/dev/full": (1, r"mlirc: standard output: No space left on device\n"),
+    f"{MLIRC} opt good.mlir -p cse --print-ir-after-all 2>&1 | head -1": (1, ""),
+    f"{MLIRC} opt good.mlir -p cse --emit none >&-": (0, ""),
+    f"{MLIRC} opt - -p cse <&-": (2, "mlirc opt: -: standard input is closed\n"),
+    f"TERM=dumb NO_COLOR=1 {MLIRC} opt good.mlir -p nowhere": (2, "mlirc opt: .*\n"),
+}
+
+
+@pytest.mark.parametrize(
+    "line", [pytest.param(x, id=x[-40:], marks=pytest.mark.full if k else ()) for k, x in enumerate(PLACES)]
+)
+def test_where_a_command_runs(line, here):
+    """Standard output that takes nothing, or is closed; no home; other locales."""
+    good = state(here)
+    done = subprocess.run(["bash", "-c", f"set -o pipefail; {line}"], capture_output=True, text=True, errors="replace")
+    code, said = PLACES[line]
+    assert done.returncode == code and re.fullmatch(said, done.stderr), (done.returncode, done.stderr)
+    assert state(here) == good
