@@ -25,7 +25,7 @@ PACKED_MM = "aten._weight_int8pack_mm.default"
 
 
 @dataclass(frozen=True)
-class Matmul:
+class QuantisedMatmul:
     """A few rows times a quantised weight.
 
     x         the rows; an element of them is at `x_index`, in ROW and STEP
@@ -99,15 +99,15 @@ def replace_by(op: Any, build: Callable[[Any], ir.Value]) -> None:
     op.operation.erase()
 
 
-def matmul_of(op: Any) -> Matmul | None:
-    """The op as a Matmul; None where it multiplies by no quantised weight. The weight may be its left operand: W @ x.t()."""
+def matmul_of(op: Any) -> QuantisedMatmul | None:
+    """The op as a QuantisedMatmul; None where it multiplies by no quantised weight. The weight may be its left operand: W @ x.t()."""
     name = op.operation.name
     if called(op) == PACKED_MM:
         x, w, scale = op.operands
         columns, steps = info_of(w).shape
         weight = canonical(Weight(Read(w, (COLUMN, STEP)), scale=Read(scale, (COLUMN,))), steps)
         rows = info_of(x).shape[0]
-        return weight and Matmul((), x, (ROW, STEP), (ROW, COLUMN), rows, weight, (columns, steps))
+        return weight and QuantisedMatmul((), x, (ROW, STEP), (ROW, COLUMN), rows, weight, (columns, steps))
     if name not in ("mlirc.matmul", "mlirc.addmm"):
         return None
     *bias, x, w = op.operands
@@ -118,11 +118,11 @@ def matmul_of(op: Any) -> Matmul | None:
     weight = followed(w, (*first, STEP, COLUMN), columns, steps)
     if weight:
         index, out = (*first, ROW, STEP), (*first, ROW, COLUMN)
-        return Matmul(tuple(bias), x, index, out, rows, weight, (columns, steps))
+        return QuantisedMatmul(tuple(bias), x, index, out, rows, weight, (columns, steps))
     weight = followed(x, (*first, COLUMN, STEP), rows, steps)
     if weight:
         index, out = (*first, STEP, ROW), (*first, COLUMN, ROW)
-        return Matmul(tuple(bias), w, index, out, columns, weight, (rows, steps))
+        return QuantisedMatmul(tuple(bias), w, index, out, columns, weight, (rows, steps))
     return None
 
 
@@ -141,7 +141,7 @@ def reads_of(weight: Weight) -> set[ir.Value]:
     return {view_root(x.tensor) for x in (weight.packed, weight.zero, weight.scale) if x is not None}
 
 
-def refused(found: Matmul) -> str:
+def refused(found: QuantisedMatmul) -> str:
     """The rule that stands against it, or ""."""
     rows, weight, packed = info_of(found.x), found.weight, info_of(found.weight.packed.tensor)
     if rows.device != "cpu" or rows.dtype not in FLOATS:
@@ -187,7 +187,7 @@ def comes_of_packed(x: ir.Value) -> bool:
 # ---- the kernel
 
 
-def quantised_kernel(found: Matmul, result: ir.Value) -> ir.Value:
+def quantised_kernel(found: QuantisedMatmul, result: ir.Value) -> ir.Value:
     out, weight = info_of(result), found.weight
     k = KernelBuilder((found.rows, found.size[0]), found.size[1:], "quantised_matmul")
     step = k.dims[2]
