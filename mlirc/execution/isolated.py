@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import IO, Any
 
 PR_SET_PDEATHSIG = 1  # of <linux/prctl.h>
+NO_END = "no end"
 HEAD = 9  # bytes before a message: its kind and its size
 
 
@@ -23,6 +24,11 @@ class Ended:
 
     how: str
     phase: str
+
+    @property
+    def is_crash(self) -> bool:
+        """Whether it ended by itself."""
+        return not self.how.startswith(NO_END)
 
 
 def isolated(
@@ -76,7 +82,7 @@ def _isolated(
             os.kill(child, signal.SIGKILL)
         _, status = os.waitpid(child, 0)
     if late:
-        return Ended(f"no end after {seconds:.0f} seconds", phase)
+        return Ended(f"{NO_END} after {seconds:.0f} seconds", phase)
     if result is not None:
         return pickle.loads(result)  # of this process's own child
     return Ended(_how(status), phase)

@@ -1,36 +1,59 @@
 """Machine code of a captured graph, made again for its target: LLVM IR and assembly of each kernel and host program, PTX of kernels on a GPU.
 
-Nothing is loaded or run, and a GPU need not be here. The time for it is limited.
+Nothing is loaded or run, and a GPU need not be here. The time for it is limited. It is made of what the file has, which anybody may have written, in
+a process of its own: LLVM may crash on it. To make it again from the bodies, and compare, takes longer than all the rest.
 """
 
 from collections.abc import Iterator
 from typing import Any
 
+from mlirc.execution.isolated import Ended, isolated
 from mlirc.report.stage_modules import StageModules
 
 Part = tuple[str, str, str]
 """Name, language, text."""
+MOST_SECONDS = 60.0  # by the clock: one kernel may take for ever
 ORDER = ("llvm", "assembly", "ptx")
 
 
 def native_code(stages: StageModules, left: Any) -> tuple[list[Part], list[str]]:
     """All of it, or what the time was enough for; and notes. Needs an entered context."""
+    left.begin()
+    try:
+        module = stages.module("lower")
+    except Exception as error:  # of a file that anybody may have written
+        return [], [f"code: {_line(error)}"]
+    finally:
+        left.end()
+    if module is None:
+        return [], []
+
+    def work(_: Any) -> tuple[list[Part], list[str], float]:
+        before = left.left
+        found, notes = _made(module, left)
+        return found, notes, before - left.left
+
+    made = isolated(work, MOST_SECONDS)
+    if isinstance(made, Ended):
+        if not made.is_crash:  # nor is there time for another
+            left.left = 0.0
+        return [], [f"code: {made.how}"]
+    left.left -= made[2]
+    return made[:2]
+
+
+def _made(module: Any, left: Any) -> tuple[list[Part], list[str]]:
     from mlirc.codegen.emit.readable import triton_ops
-    from mlirc.lowering.files.file import verify_file
 
     found: list[Part] = []
     notes: list[str] = []
     left.begin()
     try:
-        module = stages.module("lower")
-        if module is None:
-            return [], []
-        verify_file(module)
         makers = [_of_gpu(module)] if triton_ops(module) else []
         for made in (*makers, _of_processor(module)):
             if (why := _taken(made, found, left)) is not None:
                 notes.append(f"code: {why}")
-    except Exception as error:  # of a file that anybody may have written
+    except Exception as error:
         notes.append(f"code: {_line(error)}")
     finally:
         left.end()
