@@ -115,7 +115,7 @@ def transposed(e: VectorEmitter, rows: list[Value]) -> list[Value]:
 
 
 def across(e: VectorEmitter, rows: list[Value]) -> Value:
-    """The sum of the lanes of each of 2, 4, ... vectors of float32, in the lane of its number: a vector of as many.
+    """The sum of the lanes of each of 2, 4, ... vectors of float32 or int32, in the lane of its number: a vector of as many.
 
     At each stage blocks of two vectors are added, half as long as before; then the parts of the last vector.
     """
@@ -135,15 +135,19 @@ def across(e: VectorEmitter, rows: list[Value]) -> Value:
 
 
 def lane_sums(e: VectorEmitter, rows: list[Value]) -> tuple[Value, str]:
-    """The sum of the lanes of each of the float32 vectors `rows`: a vector of these sums, of one row a scalar; and its type."""
+    """The sum of the lanes of each of the vectors `rows`, of float32 or int32: a vector of these sums, of one row a scalar; and its type."""
+    dtype = rows[0].dtype
+    element = element_text(dtype)
     if len(rows) > 1:
-        return across(e, rows), f"vector<{len(rows)}xf32>"
-    text = f"vector.reduction <add>, {rows[0]} fastmath<reassoc> : vector<{e.lanes}xf32> into f32"
-    return e.builder(rows[0].dtype).emit(text, rows[0].dtype), "f32"
+        return across(e, rows), f"vector<{len(rows)}x{element}>"
+    order = " fastmath<reassoc>" if dtype.is_floating_point else ""
+    text = f"vector.reduction <add>, {rows[0]}{order} : vector<{e.lanes}x{element}> into {element}"
+    return e.builder(dtype).emit(text, dtype), element
 
 
 def _add_chosen(b: VectorBuilder, x: Value, y: Value, choices: tuple[list[int], list[int]], width: int) -> Value:
     """The sum of two choices of lanes, of those of x and then those of y."""
-    type_ = f"vector<{width}xf32>"
+    element, add = element_text(x.dtype), "arith.addf" if x.dtype.is_floating_point else "arith.addi"
+    type_ = f"vector<{width}x{element}>"
     halves = [b.emit(f"vector.shuffle {x}, {y} {choice} : {type_}, {type_}", x.dtype) for choice in choices]
-    return b.emit(f"arith.addf {halves[0]}, {halves[1]} : vector<{len(choices[0])}xf32>", x.dtype)
+    return b.emit(f"{add} {halves[0]}, {halves[1]} : vector<{len(choices[0])}x{element}>", x.dtype)

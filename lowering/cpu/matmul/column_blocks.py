@@ -2,7 +2,7 @@
 split, and the epilogue.
 
 The epilogue goes over the tiles of a block row by row, with columns along the lanes. TransposedWriter (transposed.py), DotWriter
-(dot_product.py) and QuantisedWriter (quantised.py) multiply.
+(dot_product.py) and QuantisedWriter (quantised/dequantising.py) multiply.
 """
 
 import torch

@@ -13,15 +13,18 @@ from mlirc.dialects.core.kernel_forms import broadcast_map
 from mlirc.dialects.core.symbols import Int
 from mlirc.dialects.core.tensor_types import info_of
 from mlirc.lowering.analysis.provenance import view_root
+from mlirc.lowering.cpu.quantised.integers import MOST_COPIED, integer_span
 from mlirc.lowering.fusion.aten_calls import called
 from mlirc.lowering.fusion.quantised_weight import COLUMN, FLOATS, STEP, Read, Weight, canonical, weight_at
 from mlirc.lowering.module.source_lines import source_line
+from mlirc.lowering.module.target_attribute import target_of
 from mlirc.lowering.pipeline.ledger import Ledger
 
 MOST_ROWS = 8  # from here on the dequantised weight is written once, and multiplied by the library
 ROW = dimension(0)  # of the kernel
 EFFECTS = ("mlirc.assign", "mlircx.aten_effect")
 PACKED_MM = "aten._weight_int8pack_mm.default"
+INTEGER_MM = "aten._int_mm.default"
 
 
 @dataclass(frozen=True)
@@ -65,6 +68,9 @@ class GenerateQuantisedMatmuls:
     Fusion computes the weight in them, for a vector of columns at a time, and stores it nowhere (AS IT IS UNPACKED).
 
     NOT WRITTEN  the graph writes none of what the kernel reads
+    `_int_mm` of a few rows by a weight whose columns lie along k is a kernel, too (INTEGERS): fusion adds what follows to it.
+
+    SPANS        k is no whole number of vectors
     MANY ROWS    more rows, or a symbol: the weight is dequantised once, for the library
     PACKED       columns do not lie along k, byte by byte
     """
@@ -76,6 +82,14 @@ class GenerateQuantisedMatmuls:
         operations = list(function.regions[0].blocks[0].operations)
         written = {view_root(x) for op in operations if op.operation.name in EFFECTS for x in op.operands}
         for op in operations:
+            if called(op) == INTEGER_MM:
+                against = "NOT WRITTEN" if {view_root(x) for x in op.operands} & written else refused_integers(op)
+                if against or ledger.allows(self.name, op):
+                    rule, line = against or "INTEGERS", source_line(op.location)
+                    ledger.record(self.name, "generate", INTEGER_MM, rule, not against, line)
+                if not against and ledger.allows(self.name, op):
+                    replace_by(op, integer_kernel)
+                continue
             found = matmul_of(op)
             if found is None:
                 if multiplies_unpacked(op) and ledger.allows(self.name, op):
@@ -156,6 +170,25 @@ def refused(found: QuantisedMatmul) -> str:
     return ""
 
 
+def refused_integers(op: Any) -> str:
+    """The rule that stands against a kernel for `_int_mm`, or ""."""
+    x, w = map(info_of, op.operands)
+    (rows, steps), columns = x.shape, w.shape[1]
+    if x.device != "cpu" or not isinstance(rows, int) or not isinstance(steps, int) or not 0 < rows <= MOST_ROWS:
+        return "MANY ROWS"
+    span = integer_span(target_of(op).cpu)
+    if (
+        not span
+        or not steps
+        or steps % span
+        or rows * steps > MOST_COPIED
+        or not isinstance(columns, int)
+        or not columns
+    ):
+        return "SPANS"
+    return "" if x.stride[1] == w.stride[0] == 1 else "PACKED"
+
+
 # ---- a weight of words
 
 PACKED_DTYPES = (torch.int32, torch.int64)
@@ -208,6 +241,15 @@ def quantised_kernel(found: QuantisedMatmul, result: ir.Value) -> ir.Value:
     for b in found.bias:
         total = k.add(total, k.read(b, broadcast_map(b, found.out)))
     return k.finish([(total, found.out, out)])[0]
+
+
+def integer_kernel(op: Any) -> ir.Value:
+    """Rows times a weight, both of int8, in 32-bit integers."""
+    (x, w), out = op.operands, info_of(op.results[0])
+    k = KernelBuilder(out.shape, info_of(w).shape[:1], "integer_matmul")
+    row, column, step = k.dims
+    factors = [k.cast(k.read(y, index), torch.int32) for y, index in ((x, (row, step)), (w, (step, column)))]
+    return k.finish([(k.reduce("sum", k.mul(*factors)), (row, column), out)])[0]
 
 
 def column_sums(op: Any) -> ir.Value:

@@ -27,8 +27,9 @@ from mlirc.lowering.cpu.loops.frame import KernelText
 from mlirc.lowering.cpu.loops.function import empty_text, kernel_text
 from mlirc.lowering.cpu.matmul.kinds import gemm_text
 from mlirc.lowering.cpu.matmul.match import match_matmul
-from mlirc.lowering.cpu.matmul.quantised import quantised_text
-from mlirc.lowering.cpu.matmul.quantised_match import match_quantised
+from mlirc.lowering.cpu.quantised.dequantising import quantised_text
+from mlirc.lowering.cpu.quantised.integers import integer_text, match_integers
+from mlirc.lowering.cpu.quantised.match import match_quantised
 from mlirc.lowering.kernel.flex_attention import RESULTS, read_problem
 from mlirc.lowering.kernel.launch import run_instead
 from mlirc.lowering.kernel.nodes import (
@@ -180,4 +181,6 @@ def function_text(kernel: Kernel, name: str, target: CpuTarget) -> KernelText:
         made = direct_text(windows, name, target)
     if made is None and (quantised := match_quantised(kernel)):
         made = quantised_text(quantised, name, target)
+    if made is None and (integers := match_integers(kernel)):
+        made = integer_text(integers, name, target)
     return made or kernel_text(kernel, name, target)

@@ -1,4 +1,4 @@
-"""Recognises kernels that multiply a few rows by a quantised matrix (matmul/quantised.py).
+"""Recognises kernels that multiply a few rows by a quantised matrix (quantised/dequantising.py).
 
     parallel = "1, 4096", inner = "4096"
     %x = read(%rows) {map = "d0, d2"}

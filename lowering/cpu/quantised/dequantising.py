@@ -31,7 +31,7 @@ from mlirc.lowering.cpu.loops.frame import KernelText
 from mlirc.lowering.cpu.math.builder import Value, element_text
 from mlirc.lowering.cpu.matmul.column_blocks import CopiedRowsWriter, Range
 from mlirc.lowering.cpu.matmul.factors import broadcast
-from mlirc.lowering.cpu.matmul.quantised_match import GroupNumbers, QuantisedGemm
+from mlirc.lowering.cpu.quantised.match import GroupNumbers, QuantisedGemm
 from mlirc.lowering.kernel.nodes import Access
 from mlirc.lowering.target import CpuTarget
 
