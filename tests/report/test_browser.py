@@ -13,7 +13,7 @@ VIEWS = ["source", "graph", "passes", "ir", "ledger", "memory", "code", "time"]
 ROW = {"kind": "kernel", "label": "softmax_add", "lines": ["model.py:5"], "times": 2, "dtype": "float32"}
 SIZES = {"read": 4096, "written": 4096, "flops": 65536}
 ROWS = [
-    ROW | SIZES | {"seconds": 4e-6, "share": 0.8, "floor": 1e-6, "bound": "memory", "of_floor": 0.25},
+    ROW | SIZES | {"waited": 0.31, "seconds": 4e-6, "share": 0.8, "floor": 1e-6, "bound": "memory", "of_floor": 0.25},
     ROW
     | SIZES
     | {"label": "copy", "seconds": 1e-6, "share": 0.2, "flops": 0, "floor": None, "bound": "", "of_floor": None},
@@ -122,6 +122,7 @@ def test_times_and_floors(browser, page):
     opened(browser, page, "#0-time")
     shown = text(browser)
     assert "softmax_add" in shown and "25%" in shown and "4.0 µs" in shown
+    assert "Threads waited for a processor 31% of the time" in shown
     assert browser.evaluate("document.querySelectorAll('svg .dot').length") == 1
 
 

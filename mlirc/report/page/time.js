@@ -43,8 +43,10 @@ function profileParts(rows) {
   ];
   const made = table(columns, rows, { label: "profile", short: true, order: [3, -1] });
   const most = [...rows].sort((a, b) => b.seconds - a.seconds).slice(0, 20);
+  const waited = Math.max(...rows.map((r) => r.waited || 0));
+  const busy = waited > 0.1 ? [el("p", { class: "note" }, `Threads waited for a processor ${percent(waited)} of the time: other processes computed, and no row means much.`)] : [];
   return [
-    el("h2", {}, `Kernels and calls: ${seconds(rows.reduce((a, r) => a + r.seconds, 0))}`), made.box,
+    el("h2", {}, `Kernels and calls: ${seconds(rows.reduce((a, r) => a + r.seconds, 0))}`), ...busy, made.box,
     el("h2", {}, "The longest, each with its floor as a mark"), bars(most.map((r) => [r.label + (r.times > 1 ? ` ×${r.times}` : ""), r.seconds, seconds(r.seconds), r.floor])),
     el("h2", {}, "Roofline"), roofline(rows),
   ];
