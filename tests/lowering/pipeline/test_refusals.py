@@ -90,6 +90,7 @@ def half(*shape):
 CONVOLUTION = lambda x, w: torch.nn.functional.conv2d(x, w, stride=2)
 CASES = {  # what is refused, with which numbers
     "PACKING PAYS": (torch.mm, (torch.randn(4, 64), torch.randn(64, 64)), False, {"rows": 4, "least_rows": 48}),
+    "FOLLOWED": (torch.mm, (torch.randn(512, 8), torch.randn(8, 512)), False, {"steps": 8, "results": 512 * 512}),
     "TOO SMALL": (torch.mm, (half(2048, 33), half(33, 64)), True, {"least_operations_per_byte": 130}),
     "FEW ROWS": (lambda x: x.sum(1), (torch.randn(4096, 64),), True, {"rows": 4096, "row_length": 64, "parts": 1}),
     "FEW CHANNELS": (CONVOLUTION, (half(2, 64, 8, 8), half(8, 64, 2, 2)), True, {"channels": 256, "most_channels": 16}),
