@@ -46,7 +46,8 @@ class ConvolutionToMatmul:
     ONE WINDOW    filters as large as the image, which has no padding; or a transposed convolution of images of one pixel. Nothing is
                   dilated or in groups, the types are one of floating-point numbers. oneDNN lays such weights out again in each call: of
                   411 MB, that takes 40 times as long as to read them.
-    FEW WINDOWS   float32, not in groups, known sizes: weights that weigh more than the windows do. They are read where they are, once.
+    FEW WINDOWS   float32, not in groups, known sizes: weights that weigh more than the windows do. They are read where they
+                  are, once. (im2col of one row would be computed within its matmul, for each filter anew.)
     """
 
     name = "convolution-to-matmul"
@@ -119,7 +120,7 @@ class Call:
         if fits and all(isinstance(n, int) for n in self.narrow.shape):
             windows = math.prod(numbers(self.narrow.shape[:1] + self.narrow.shape[2:]))
             weights = 4 * math.prod(numbers(info_of(self.w).shape))
-        is_few = 0 < windows <= MOST_WINDOWS and weights >= LEAST_WEIGHTS and self.narrow.dtype == torch.float32
+        is_few = 1 < windows <= MOST_WINDOWS and weights >= LEAST_WEIGHTS and self.narrow.dtype == torch.float32
         is_few = is_few and min(numbers(info_of(self.w).shape[:2])) >= LEAST_CHANNELS
         few = {"windows": windows, "most": MOST_WINDOWS, "bytes_of_weights": weights, "least": LEAST_WEIGHTS}
         return [("ONE WINDOW", fits and self.has_one_window, sizes), ("FEW WINDOWS", is_few, few)]
