@@ -31,7 +31,7 @@ from mlirc.frontend.partition.saved_activation_layouts import save_channels_last
 from mlirc.frontend.partition.undefined_tangents import compile_backward, partition
 from mlirc.frontend.strides.traced import traced_as_eager
 from mlirc.frontend.torch_compat.aot_autograd.donated_buffers import keep_saved
-from mlirc.frontend.torch_compat.aot_autograd.empty_gradients import take_empty_as_they_are
+from mlirc.frontend.torch_compat.aot_autograd.gradient_strides import ask_for_order_alone
 from mlirc.frontend.torch_compat.aot_autograd.returned_inputs import loses_results
 from mlirc.frontend.torch_compat.dynamo.input_sources import name_as_guarded
 from mlirc.frontend.torch_compat.dynamo.tracing_context import TracingContext
@@ -137,7 +137,7 @@ class Capture:
                 return self.backward_in_eager(gm, error)
             run = self.compile_aten(gm, kind, self.options)
             keep_saved()
-            take_empty_as_they_are()
+            ask_for_order_alone()
             self.noted.note(kind, gm, run, undefined)
             return run
 

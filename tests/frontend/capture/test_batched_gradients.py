@@ -80,6 +80,27 @@ def test_of_results_without_elements(body, warm, tmp_path, monkeypatch):
         torch.testing.assert_close(found, torch.zeros(3, 4))
 
 
+@pytest.mark.parametrize("batch", [1, 2])
+@pytest.mark.parametrize("laid_out", [torch.contiguous_format, torch.channels_last])
+def test_gradients_that_lie_as_results_do(batch, laid_out):
+    """None is copied, not even of one image; and where several stand for one, eager's answer."""
+    x = torch.randn(batch, 3, 4, 5).to(memory_format=laid_out).requires_grad_()
+    result = torch.compile(lambda x: x * 2, backend="mlirc", options={"cache": False})(x)
+    given = torch.randn_like(result)
+    result.backward(given, retain_graph=True)
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as seen:
+        (found,) = torch.autograd.grad(result, x, given, retain_graph=True)
+    assert "aten::copy_" not in {event.key for event in seen.key_averages()}
+    torch.testing.assert_close(found, 2 * given)
+    several = (
+        torch.randn(3, batch, 4, 5, 3).permute(0, 1, 4, 2, 3)
+        if laid_out is torch.channels_last
+        else torch.randn(3, *x.shape)
+    )
+    (found,) = torch.autograd.grad(result, x, several, is_grads_batched=True)
+    torch.testing.assert_close(found, 2 * several)
+
+
 def test_a_jacobian():
     f = BODIES["one"]
     x, w = (y.detach() for y in arguments())
