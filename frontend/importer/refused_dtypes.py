@@ -31,7 +31,7 @@ def refused(node: Node) -> bool:
     tensors = [x for x in fakes if isinstance(x, torch.Tensor)]
     beyond = _has_number_beyond(node, tensors)
     mixed = len({x.dtype for x in tensors if x.is_floating_point()}) > 1
-    if not beyond and not mixed and not (_may_refuse(target, tensors) and is_elementwise(target)):
+    if not beyond and not mixed and not (_may_refuse(node, tensors) and is_elementwise(target)):
         return False
     if not may_be_tried(target, tensors, any_operator=beyond):
         return False
@@ -42,9 +42,12 @@ def refused(node: Node) -> bool:
     return found is None
 
 
-def _may_refuse(target: Any, tensors: list[torch.Tensor]) -> bool:
-    """Kernels take all floats, but for those of bits."""
-    return not all(x.is_floating_point() for x in tensors) or "bitwise" in target._schema.name
+def _may_refuse(node: Node, tensors: list[torch.Tensor]) -> bool:
+    """Kernels take all floats, but for those of bits, and numbers, but for booleans (`x - True`)."""
+    target: Any = node.target
+    floats = all(x.is_floating_point() for x in tensors)
+    bits = any(word in target._schema.name for word in ("bitwise", "__and__", "__or__", "__xor__", "shift__"))
+    return not floats or bits or any(x is True or x is False for x in node.args)
 
 
 def _has_number_beyond(node: Node, tensors: list[torch.Tensor]) -> bool:
