@@ -1,8 +1,10 @@
-"""ATen calls on a GPU that give something else than their meta functions promise: eager's answer, and no exception."""
+"""ATen calls on a GPU that give something else than their meta functions promise, and dtypes without a kernel: eager's answer, or its exception."""
 
 import pytest
 import torch
 from torch.testing._internal.common_methods_invocations import op_db
+
+from mlirc.frontend import statistics
 
 NAMES = (
     "native_batch_norm",
@@ -49,3 +51,26 @@ def test_samples(op, dtype, dynamic):
                 continue
             wrong.append(f"sample {k}: {type(error).__name__}: {str(error)[:300]}")
     assert not wrong, "\n".join(wrong)
+
+
+REFUSED = {
+    "bits of floats": lambda x: torch.bitwise_and(x.half(), 1.5),
+    "shifted floats": lambda x: torch.bitwise_left_shift(x.half(), x.half()),
+    "bits of bfloat16": lambda x: torch.bitwise_not(x.bfloat16()),
+    "floats divided": lambda x: torch.gcd(x, x),
+}
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_dtype_that_eager_has_no_kernel_for_raises_as_there(name, dynamic):
+    x = torch.ones(4, 5, device="cuda")
+    with pytest.raises(Exception) as expected:
+        REFUSED[name](x)
+    statistics.reset()
+    torch._dynamo.reset()
+    with pytest.raises(Exception) as found:
+        torch.compile(REFUSED[name], backend="mlirc", dynamic=dynamic, options={"fallback": "error"})(x)
+    inner = getattr(found.value, "inner_exception", None) or found.value
+    assert type(inner).__name__ in (type(expected.value).__name__, "TorchRuntimeError")
+    assert "not implemented" in str(inner)

@@ -11,8 +11,8 @@ from dataclasses import replace
 from typing import Any
 
 import torch
+from torch._prims_common import make_channels_last_strides_for, make_contiguous_strides_for
 
-from mlirc.frontend.strides.dimension_order import channels_last, row_major
 from mlirc.frontend.torch_compat.dynamo.tracing_context import TracingContext
 
 
@@ -25,11 +25,11 @@ def ask_for_order_alone() -> None:
         if size is None or stride is None or not all(type(n) is int for n in (*size, *stride)):
             continue
         try:
-            if 0 in size or same(size, stride, row_major(size)):
+            if 0 in size or same(size, stride, make_contiguous_strides_for(size)):
                 meta.memory_format = replace(known, size=None, stride=None, memory_format=torch.contiguous_format)
-            elif len(size) in (4, 5) and same(size, stride, channels_last(size)):
+            elif len(size) in (4, 5) and same(size, stride, make_channels_last_strides_for(size)):
                 # vmap knows no other memory format
-                meta.memory_format = replace(known, stride=channels_last(size))
+                meta.memory_format = replace(known, stride=make_channels_last_strides_for(size))
         except (AttributeError, TypeError):
             return
 
