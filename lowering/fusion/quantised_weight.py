@@ -24,7 +24,11 @@ from mlirc.dialects.core.tensor_types import info_of
 BYTES = (torch.int8, torch.uint8)
 INTEGERS = (torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64)
 FLOATS = (torch.float32, torch.bfloat16)
-INTEGER_ZEROS = (torch.int8, torch.int32)  # dtypes of zeros that may be subtracted before the conversion to floats
+INTEGER_ZEROS = (
+    torch.int8,
+    torch.int32,
+    torch.int64,
+)  # dtypes of zeros that may be subtracted before the conversion to floats
 COLUMN, STEP = dimension(1), dimension(2)  # of the kernel
 
 

@@ -31,7 +31,7 @@ from mlirc.lowering.cpu.loops.frame import KernelText
 from mlirc.lowering.cpu.math.builder import Value, element_text
 from mlirc.lowering.cpu.matmul.column_blocks import CopiedRowsWriter, Range
 from mlirc.lowering.cpu.matmul.factors import broadcast
-from mlirc.lowering.cpu.quantised.match import GroupNumbers, QuantisedGemm
+from mlirc.lowering.cpu.quantised.match import SMALL, GroupNumbers, QuantisedGemm
 from mlirc.lowering.kernel.nodes import Access
 from mlirc.lowering.target import CpuTarget
 
@@ -40,7 +40,7 @@ UNROLLED = 4  # spans of a group that are unrolled, at most
 AHEAD = 4 << 10  # prefetch distance, in bytes
 
 Numbers = tuple[Value | None, Value | None]
-I32 = torch.int32
+I32, I64 = torch.int32, torch.int64
 
 
 def quantised_text(found: QuantisedGemm, name: str, target: CpuTarget) -> KernelText | None:
@@ -57,7 +57,7 @@ class QuantisedWriter(CopiedRowsWriter):
 
     span      elements along k that are dequantised together: a vector of float32 for int8, two for int4
     columns   columns of a tile
-    subtracts  what zeros are subtracted in: float32, or 32-bit integers
+    subtracts  what zeros are subtracted in: float32, int32, or int64 where it is that and a zero is large
     looks_up  whether int4 is dequantised by a table of 16 values in a vector register
     """
 
@@ -128,6 +128,21 @@ class QuantisedWriter(CopiedRowsWriter):
 
     def tile(self, first: Value, number: Value, columns: int) -> None:
         """tile[:, number : number + columns] = rows @ the columns from first + number on."""
+        e, b, zero = self.e, self.e.index, self.q.zero
+        if self.q.factor.integer != I64 or zero is None or not isinstance(zero.access, Access):
+            self.write_tile(first, number, columns)
+            return
+        small = None
+        for j in range(columns):
+            value = self.integer_at(zero, b.add(b.add(first, number), e.i64(j)), e.i64(0))
+            inside = b.and_(b.lt(value, e.i64(SMALL)), b.lt(e.i64(-SMALL), value))
+            small = inside if small is None else b.and_(small, inside)
+        assert small is not None
+        for self.subtracts in e.either(small, I32, I64):
+            self.write_tile(first, number, columns)
+
+    def write_tile(self, first: Value, number: Value, columns: int) -> None:
+        """The tile, with zeros subtracted in `subtracts`."""
         e, b = self.e, self.e.index
         wide = e.builder(F32, True)
         column = b.add(first, number)
@@ -167,9 +182,10 @@ class QuantisedWriter(CopiedRowsWriter):
 
     def of_numbers(self, q: Value, numbers: Numbers) -> Value:
         """(q - zero) * scale of integers q; either may be missing."""
-        b, integers, (scale, zero) = self.e.builder(F32, True), self.e.builder(I32, True), numbers
-        if zero is not None and self.subtracts == I32:
-            q = integers.sub(q, zero)
+        b, (scale, zero) = self.e.builder(F32, True), numbers
+        if zero is not None and self.subtracts != F32:
+            integers = self.e.builder(self.subtracts, True)
+            q = integers.sub(integers.cast(q, self.subtracts), zero)
             if self.q.factor.integer == torch.int8:  # which wraps
                 unused = integers.constant(24)
                 q = integers.binary("arith.shrsi", integers.binary("arith.shli", q, unused), unused)
@@ -182,18 +198,27 @@ class QuantisedWriter(CopiedRowsWriter):
         """The number of a column's group at `k`, in every lane."""
         if x is None:
             return None
-        e, b, wide = self.e, self.e.index, self.e.builder(dtype, True)
+        e, wide = self.e, self.e.builder(dtype, True)
         if not isinstance(x.access, Access):
             return wide.constant(x.access)
+        if not x.access.dtype.is_floating_point:
+            return broadcast(wide, e.builder(dtype).cast(self.integer_at(x, column, k), dtype), dtype)
+        return broadcast(wide, load_scalar(e, self.number_address(x, x.access, column, k), x.access.dtype), dtype)
+
+    def number_address(self, x: GroupNumbers, access: Access, column: Value, k: Value) -> Value:
+        e, b = self.e, self.e.index
         place = b.mul(column, e.i64(x.apart))
         if x.step:
             place = b.add(place, b.mul(b.binary("arith.divui", k, e.i64(x.group)), e.i64(x.step)))
-        address = advance(e, e.env["base", x.access.operand], place, x.access.dtype)
-        if x.access.dtype.is_floating_point:
-            return broadcast(wide, load_scalar(e, address, x.access.dtype), dtype)
-        one, element = e.builder(x.access.dtype), element_text(x.access.dtype)
-        text = f"llvm.load {address} {{alignment = {x.access.dtype.itemsize} : i64}} : !llvm.ptr -> {element}"
-        return broadcast(wide, e.builder(dtype).cast(one.emit(text, x.access.dtype), dtype), dtype)
+        return advance(e, e.env["base", access.operand], place, access.dtype)
+
+    def integer_at(self, x: GroupNumbers, column: Value, k: Value) -> Value:
+        """The integer of a column's group at `k`."""
+        assert isinstance(x.access, Access)
+        dtype = x.access.dtype
+        address = self.number_address(x, x.access, column, k)
+        text = f"llvm.load {address} {{alignment = {dtype.itemsize} : i64}} : !llvm.ptr -> {element_text(dtype)}"
+        return self.e.builder(dtype).emit(text, dtype)
 
     # ---- along k
 

@@ -23,7 +23,8 @@ from mlirc.lowering.kernel.nodes import Access, Kernel, Node
 
 MOST_ROWS = 8
 FLOATS = (torch.float32, torch.bfloat16)
-INTEGERS = (torch.int8, torch.int32)
+INTEGERS = (torch.int8, torch.int32, torch.int64)
+SMALL = 1 << 30  # an int64 zero below it is subtracted in 32 bits
 BYTES = (torch.int8, torch.uint8)
 
 
@@ -40,6 +41,9 @@ class GroupNumbers:
     apart: int
     group: int
     step: int
+
+    def is_read_or_below(self, limit: int) -> bool:
+        return isinstance(self.access, Access) or abs(self.access) < limit
 
 
 @dataclass(frozen=True)
@@ -82,6 +86,9 @@ def match_quantised(kernel: Kernel) -> QuantisedGemm | None:
     place = packed_place(packed, n, k, bits)
     made = {name: numbers_of(x, n, k, steps) for name, x in found.numbers.items()}
     if place is None or None in made.values():
+        return None
+    zero = made.get("zero")
+    if found.integer == torch.int64 and zero is not None and not (zero.step == 0 and zero.is_read_or_below(SMALL)):
         return None
     groups = {x.group for x in made.values() if x is not None and x.group != steps}
     m_size = symbols.product(kernel.parallel[d] for d in m)

@@ -72,6 +72,7 @@ class GenerateQuantisedMatmuls:
 
     SPANS        k is no whole number of vectors
     MANY ROWS    more rows, or a symbol: the weight is dequantised once, for the library
+    ZEROS OF GROUPS  they are int64, and not one for a column
     PACKED       columns do not lie along k, byte by byte
     """
 
@@ -167,6 +168,8 @@ def refused(found: QuantisedMatmul) -> str:
     row_major = (steps if weight.bits == 8 else symbols.floordiv(steps, 2), 1)
     if weight.packed.index != (COLUMN, step) or packed.stride != row_major or columns != packed.shape[0]:
         return "PACKED"
+    if weight.integer == torch.int64 and weight.zero is not None and not {*weight.zero.index} <= {COLUMN, 0}:
+        return "ZEROS OF GROUPS"
     return ""
 
 

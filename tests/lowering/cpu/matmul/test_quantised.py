@@ -160,6 +160,43 @@ def test_orders_of_nibbles_and_zeros_of_integers(bits, bytes_, integer, vector_b
     assert "vector.reduction" in kernel.mlir or "shuffle" in kernel.mlir
 
 
+@pytest.mark.parametrize("vector_bytes", WIDTHS)
+@pytest.mark.parametrize("bits", [8, 4])
+def test_zeros_of_int64(bits, vector_bytes):
+    """Subtracted in 64 bits where they are large, wrapping."""
+    torch.manual_seed(0)
+    m, n, k = 2, 23, 128
+    inputs = [
+        info(F32, f"{m}, {k}"),
+        info(torch.int8, f"{n}, {k * bits // 8}"),
+        info(torch.int64, f"{n}"),
+        info(F32, f"{n}"),
+    ]
+
+    def build(kernel, x, w, zeros, scales):
+        row, column, step = kernel.dims
+        q = kernel.read(w, (column, step if bits == 8 else floordiv(step, 2)))
+        if bits == 4:
+            amount = kernel.cast(kernel.size(mod(step, 2) * 4), U8)
+            q = kernel.bitwise_and(kernel.shift_right(kernel.cast(q, U8), amount), 15)
+        difference = kernel.sub(kernel.cast(q, torch.int64), kernel.read(zeros, (column,)))
+        factor = kernel.mul(kernel.cast(difference, F32), kernel.read(scales, (column,)))
+        total = kernel.reduce("sum", kernel.mul(kernel.read(x, (row, step)), factor))
+        return [(total, (row, column), info(F32, f"{m}, {n}"))]
+
+    kernel = NativeKernel(inputs, f"{m}, {n}", f"{k}", build, vector_bytes)
+    packed = torch.randint(-128, 128, (n, k * bits // 8), dtype=torch.int8)
+    zeros = torch.randint(-128, 128, (n,))
+    zeros[[3, 9, 22]] = torch.tensor([1 << 31, -(1 << 40), -(1 << 63) + 7])
+    scales, x, out = torch.rand(n), torch.randn(m, k), torch.empty(m, n)
+    kernel([x, packed, zeros, scales], [out])
+    byte = packed.view(U8)
+    q = torch.stack((byte & 15, byte >> 4), -1).reshape(n, k) if bits == 4 else packed
+    exact = x.double() @ ((q.long() - zeros[:, None]).double() * scales.double()[:, None]).t()
+    assert ((out - exact).norm(dim=0) <= 1e-5 * exact.norm(dim=0)).all()
+    assert "vector.reduction" in kernel.mlir or "shuffle" in kernel.mlir
+
+
 # ---- forms of models
 
 
@@ -226,6 +263,12 @@ def integer_zeros(x, w, s, z):
     return nn.functional.linear(x, (q.to(x.dtype) * s[:, :, None]).reshape(w.shape))
 
 
+def zeros_of_channels(x, w, s):
+    """As int64, PT2E's form."""
+    q = w - torch.arange(len(w))[:, None] % 5
+    return nn.functional.linear(x, q * s[:, None])
+
+
 def given(form, dtype, m) -> Any:
     n, k, groups = 70, 256, 4
     x = torch.randn(m, k).to(dtype)
@@ -251,7 +294,7 @@ def taken(form, inputs) -> list[str]:
 
 
 FORMS = (per_channel, after, packed_mm, grouped, nibbles, symmetric_nibbles, on_the_left, batched, rounded, repeated)
-FORMS += (high_nibbles_first, nibbles_of_int8, integer_zeros)
+FORMS += (high_nibbles_first, nibbles_of_int8, integer_zeros, zeros_of_channels)
 
 
 @pytest.mark.parametrize("form", FORMS)
