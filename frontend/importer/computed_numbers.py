@@ -78,19 +78,17 @@ class Numbers:
         for position, limit in self.limits:
             if not limit.holds(args[position]):
                 return None
-        if not self.sizes.hold(args):
-            return None
-        if self.run is None:
-            return []
-        try:
-            found = self.run(args)
-        except Exception as error:  # eager raises it, if it is Python's
-            raise_of_handler(error)
-            return None
+        found: Sequence[Any] = ()
+        if self.run is not None:
+            try:
+                found = self.run(args)
+            except Exception as error:  # eager raises it, if it is Python's
+                raise_of_handler(error)
+                return None
         for limit, value in zip(self.checked, found, strict=True):
             if not limit.holds(value):
                 return None
-        return list(found[: self.count])
+        return list(found[: self.count]) if self.sizes.hold([*args, *found]) else None
 
 
 def part_numbers(gm: GraphModule) -> Numbers | None:
@@ -101,7 +99,7 @@ def part_numbers(gm: GraphModule) -> Numbers | None:
 
 @dataclass
 class SizeExpressions:
-    """Size expressions that could overflow, and where the symbols in them come from: (argument, dimension or None).
+    """Size expressions that could overflow, and where the symbols in them come from: (argument or computed number, dimension or None).
 
     They are evaluated only where a symbol is larger than `safe`, below which none of them can.
     """
@@ -208,7 +206,9 @@ class _NumberGraph:
                 else:
                     missing.append(name)
         limits, checked = self.limits(used, numbers)
-        sizes = self.sizes(expressions)
+        places = {bare[name]: name for name in symbols_used if name in COMPUTED and name in bare}
+        computed = [places.get(node) for node in numbers] + missing
+        sizes = self.sizes(expressions, {name: len(self.placeholders) + k for k, name in enumerate(computed) if name})
         if not numbers and not missing and not limits and not checked and not sizes.expressions:
             return None
         graph = self.tensors_part(numbers, missing)
@@ -246,14 +246,21 @@ class _NumberGraph:
         arguments = [(positions[n], limit) for n, limit in limits.items() if n in positions]
         return arguments, {n: limit for n, limit in limits.items() if n not in positions}
 
-    def sizes(self, expressions: dict[Expr, None]) -> SizeExpressions:
+    def sizes(self, expressions: dict[Expr, None], computed: dict[str, int]) -> SizeExpressions:
+        """What is checked of expressions; `computed` says where the numbers are that Python computes, behind the arguments."""
+        sources = {name: (k, None) for name, k in computed.items()} | self.sources
         found = [e for e in expressions if symbols.free_symbols(e) & (self.ints.keys() | COMPUTED.keys())]
-        found = [e for e in found if _can_overflow(e)]
+        found = list(dict.fromkeys(part for e in found if self.can_overflow(e) for part in _parts(e)))
         names = {name for e in found for name in symbols.free_symbols(e)}
-        if not found or any(name not in self.sources for name in names):
+        if not found or any(name not in sources for name in names):
             return SizeExpressions()
         safe = min(int((2**61 / _weight(e)) ** (1 / _degree(e))) for e in found)
-        return SizeExpressions(found, {name: self.sources[name] for name in sorted(names)}, safe)
+        return SizeExpressions(found, {name: sources[name] for name in sorted(names)}, safe)
+
+    def can_overflow(self, e: Expr) -> bool:
+        """Whether an expression, or one in it, may be 2**62 or more: its symbols are indices, or numbers of 62 bits."""
+        indices = all(self.room.get(name, INDEX) is INDEX and name not in COMPUTED for name in symbols.free_symbols(e))
+        return _can_overflow(e, 2**13 if indices else 2)
 
     # ---- the two parts
 
@@ -336,14 +343,22 @@ def _of_offsets(node: Node) -> list[str]:
     return sorted(name for n in offsets for name in symbols.free_symbols(size(n)))
 
 
-def _can_overflow(e: Int) -> bool:
-    """Whether a size expression, or one in it, is more than a short sum of symbols."""
+def _parts(e: Int) -> list[Expr]:
+    """An expression, and the operands of quotients, remainders, max and min in it: sums and products may wrap around on the way, these not."""
+    if isinstance(e, int):
+        return []
+    operands = [x for m in e.terms for atom in m if not isinstance(atom, str) for x in atom[1:]]
+    return [e, *(part for x in operands for part in _parts(x))]
+
+
+def _can_overflow(e: Int, most: int) -> bool:
+    """Whether a size expression, or one in it, is more than one symbol `most` times, or a sum of as many."""
     if isinstance(e, int):
         return abs(e) >= 2**47
-    if _degree(e) > 1 or _weight(e) >= 2**13:
+    if _degree(e) > 1 or _weight(e) >= most:
         return True
     parts = [x for m in e.terms for atom in m if not isinstance(atom, str) for x in atom[1:]]
-    return any(_can_overflow(x) for x in parts)
+    return any(_can_overflow(x, most) for x in parts)
 
 
 def _degree(e: Int) -> int:

@@ -3,6 +3,7 @@ whatever number was compiled for."""
 
 import math
 import operator
+import random
 import warnings
 
 import pytest
@@ -365,3 +366,59 @@ def test_tensors_that_no_memory_holds(name, dynamic):
         judge = attempt(torch.compile(function, backend="aot_eager", dynamic=dynamic), x, n)
         assert type(found) is type(judge) and isinstance(found, Exception), (found, judge)
     assert all(why == BEYOND or why.startswith(NO_MEMORY) for why in statistics.fallbacks)
+
+
+def expression(rng: random.Random, depth: int) -> str:
+    """Python text of a number computed of n and the size s; quotients and remainders make large numbers small again."""
+    if depth == 0 or rng.random() < 0.15:
+        return rng.choice(("n", "n", "s", "3", "1001"))
+    a, b = (expression(rng, depth - 1) for _ in range(2))
+    forms = (
+        "({a} + {b})",
+        "({a} - {b})",
+        "({a} * {b})",
+        "({a} * {b})",
+        "({a} // 7)",
+        "({a} % 1000003)",
+        "({a} // ({b} * {b} + 1))",
+    )
+    return rng.choice((*forms, "({a} % 13)", "max({a}, {b})", "min({a}, 7)", "abs({a})", "({a} & 255)", "-{a}")).format(
+        a=a, b=b
+    )
+
+
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.thinned
+def test_numbers_that_are_large_on_the_way(seed):
+    """What 64 bits do not hold may be an operand of a quotient, a remainder, max or min, whose result is small."""
+    rng = random.Random(seed)
+    texts = [f"{expression(rng, 4)} % {rng.choice((5, 97, 1001))}" for _ in range(4)]
+    scope: dict = {}
+    exec(
+        f"def f(x, n):\n    s = x.shape[0]\n    return ({', '.join(texts)}), x * 0 + ({texts[0]}), x[: {texts[1]}]",
+        scope,
+    )
+    torch._dynamo.reset()
+    compiled = torch.compile(scope["f"], backend="mlirc", dynamic=True)
+    for n in (*SMALL, *HUGE, 2**40 + 1, 2**61 + 5, -(2**40) - 3):
+        x = torch.ones(rng.choice((8, 9)))
+        found, expected = compiled(x, n), scope["f"](x, n)
+        assert found[0] == expected[0], (n, texts)
+        assert torch.equal(found[1], expected[1]) and torch.equal(found[2], expected[2]), (n, texts)
+
+
+def test_every_part_of_an_expression_is_checked():
+    cases = {
+        "a remainder": lambda x, n: x + n * n % 1000003,
+        "a multiple": lambda x, n: x + n * 3 % 7,
+        "a quotient": lambda x, n: x + n * 5000 // 2**60,
+        "a computed number": lambda x, n: x + abs(n) * abs(n) % 1000003,
+        "max": lambda x, n: x + max(n * 3, 5) % 5,
+        "a size": lambda x, n: torch.arange(n * n % 7),
+    }
+    for name, function in cases.items():
+        torch._dynamo.reset()
+        compiled = torch.compile(function, backend="mlirc", dynamic=True)
+        for n in (3, 5, 2**31, 2**40 + 1, 2**62, 2**63 - 1, -(2**40) - 3):
+            x = torch.arange(3)
+            assert torch.equal(compiled(x, n), function(x, n)), (name, n)
