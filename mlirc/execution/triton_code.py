@@ -35,6 +35,7 @@ class TritonCode:
         self.ran: set[str] = set()
         self.left: set[str] = set()
         self.process: subprocess.Popen[bytes] | None = None
+        self.parent = 0  # of that process
 
     def __enter__(self) -> "TritonCode":
         return self
@@ -48,13 +49,14 @@ class TritonCode:
             environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
             command = [sys.executable, "-m", "mlirc.execution.triton_interpreter"]
             pipe = subprocess.PIPE
+            self.parent = os.getpid()
             self.process = subprocess.Popen(
                 command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, env=environment
             )
 
     def start_again(self) -> None:
-        """Starts the process where it is not there yet, or a kernel has ended it. Not for a fork of this one, whose child it is not."""
-        if self.process is not None and self.process.poll() is not None:
+        """Starts the process where it is not there yet, or a kernel has ended it. Only its parent is told that: a fork goes on with it."""
+        if self.process is not None and self.parent == os.getpid() and self.process.poll() is not None:
             self.stop()
         self.start()
 

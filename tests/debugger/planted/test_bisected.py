@@ -255,6 +255,7 @@ def test_the_launch_whose_triton_code_is_wrong(name, module_file, tmp_path):
     assert told.startswith("It crashes: mlircx.run at" if crashes else "The answer is wrong"), told
     where = re.search(r"The rewrite is number \d+[^:]*: mlircx.launch '\w*' \(.*test_bisected\.py:(\d+)", told)
     assert where and int(where[1]) == first + 1, told
+    assert "--random 0" in told or crashes  # inputs of any kind show it: none are written
     assert re.search(r"shows it, 3 of \d+ ops", told) and small.read_text().count("mlircx.launch") == 1, told
     command = told.splitlines()[-1].split()
     code, _, shown = forked(*[word.strip('"') for word in command[1:]])
