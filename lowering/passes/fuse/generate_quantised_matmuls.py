@@ -15,7 +15,7 @@ from mlirc.dialects.core.tensor_types import info_of
 from mlirc.lowering.analysis.provenance import view_root
 from mlirc.lowering.cpu.quantised.integers import MOST_COPIED, integer_span
 from mlirc.lowering.fusion.aten_calls import called
-from mlirc.lowering.fusion.quantised_weight import COLUMN, FLOATS, STEP, Read, Weight, canonical, weight_at
+from mlirc.lowering.fusion.quantised_weight import BYTES, COLUMN, FLOATS, STEP, Read, Weight, canonical, weight_at
 from mlirc.lowering.module.source_lines import source_line
 from mlirc.lowering.module.target_attribute import target_of
 from mlirc.lowering.pipeline.ledger import Ledger
@@ -64,7 +64,7 @@ class GenerateQuantisedMatmuls:
     The kernel computes it in float32 and does not round it to its dtype, so that its error is at most eager's. A rounding that the
     user wrote stays, and so does a subtraction of integers, which may wrap.
 
-    One row by a weight [K, N] that is unpacked from words of several numbers, as GPTQ's and AWQ's are, is sums along k of rows times weight.
+    One row by a weight [K, N] that is unpacked from words of several numbers, as GPTQ's is, or from bytes, is sums along k of rows times weight.
     Fusion computes the weight in them, for a vector of columns at a time, and stores it nowhere (AS IT IS UNPACKED).
 
     NOT WRITTEN  the graph writes none of what the kernel reads
@@ -92,17 +92,18 @@ class GenerateQuantisedMatmuls:
                     replace_by(op, integer_kernel)
                 continue
             found = matmul_of(op)
-            if found is None:
-                if multiplies_unpacked(op) and ledger.allows(self.name, op):
-                    line = source_line(op.location)
+            against = ""
+            if found is not None:
+                against = "NOT WRITTEN" if reads_of(found.weight) & written else refused(found)
+            line = source_line(op.location)
+            if (found is None or against == "PACKED") and multiplies_unpacked(op):
+                if ledger.allows(self.name, op):
                     ledger.record(self.name, "generate", op.operation.name, "AS IT IS UNPACKED", True, line)
                     replace_by(op, column_sums)
                 continue
-            against = "NOT WRITTEN" if reads_of(found.weight) & written else refused(found)
-            if not against and not ledger.allows(self.name, op):
+            if found is None or (not against and not ledger.allows(self.name, op)):
                 continue
-            rule, line = against or "IN REGISTERS", source_line(op.location)
-            ledger.record(self.name, "generate", op.operation.name, rule, not against, line)
+            ledger.record(self.name, "generate", op.operation.name, against or "IN REGISTERS", not against, line)
             if not against:
                 replace_by(op, lambda op, found=found: quantised_kernel(found, op.results[0]))
 
@@ -211,12 +212,14 @@ def multiplies_unpacked(op: Any) -> bool:
 
 
 def comes_of_packed(x: ir.Value) -> bool:
-    """Whether elementwise ops and views, of one reader each, compute it of bits of words."""
+    """Whether elementwise ops and views, of one reader each, compute it of bytes, or of bits of words."""
     if isinstance(x.owner, ir.Block) or len(list(x.uses)) != 1:
         return False
     op = x.owner
     if op.operation.name == "mlirc.bitwise_and":
-        return info_of(x).dtype in PACKED_DTYPES
+        return info_of(x).dtype in (*PACKED_DTYPES, *BYTES)
+    if op.operation.name == "mlirc.cast" and info_of(op.operands[0]).dtype in BYTES:
+        return True
     return op.operation.name in UNPACKING and any(map(comes_of_packed, op.operands))
 
 

@@ -400,6 +400,34 @@ def test_a_rounding_that_the_user_wrote_stays():
     assert torch.equal(out, exact.to(BF16)) and not torch.equal(out, unrounded.to(BF16))
 
 
+def bytes_of_rows(x, w, s):
+    """A weight [K, N] of int8, its scales of groups along k."""
+    groups = w.reshape(len(s), -1, w.shape[1]).to(x.dtype)
+    return x @ (groups * s[:, None]).reshape(w.shape)
+
+
+def nibbles_of_rows(x, w, s):
+    q = torch.stack((w.view(U8) & 15, w.view(U8) >> 4), 1).reshape(len(s), -1, w.shape[1])
+    return x @ ((q.to(x.dtype) - 8) * s[:, None]).reshape(-1, w.shape[1])
+
+
+@pytest.mark.parametrize("dtype", [F32, BF16])
+@pytest.mark.parametrize("form, rows", [(bytes_of_rows, 256), (nibbles_of_rows, 128)])
+def test_one_row_by_bytes_along_n(form, rows, dtype):
+    torch.manual_seed(0)
+    w = torch.randint(-128, 128, (rows, 70), dtype=torch.int8)
+    inputs = torch.randn(1, 256).to(dtype), w, torch.rand(4, 70).to(dtype)
+    torch._dynamo.reset()
+    out, eager = torch.compile(form, backend="mlirc", options={"fallback": "error"})(*inputs), form(*inputs)
+    exact = form(*(y.double() if y.is_floating_point() else y for y in inputs))
+    assert (out.dtype, out.stride()) == (eager.dtype, eager.stride())
+    assert (out - exact).norm() <= 2 * (eager - exact).norm() + 1e-6 * exact.norm()
+    torch._dynamo.reset()
+    (graph,) = mlirc.explain(form)(*inputs).data["graphs"]
+    assert "AS IT IS UNPACKED" in [entry["rule"] for entry in graph["ledger"]]
+    assert max(int(kernel["written"]) for kernel in graph["kernels"]) < 256 * 70
+
+
 def gptq(x, packed, zeros, scale, groups, bias):
     """GPTQ's form: eight numbers along k in a word of the weight, along n in one of the zeros; `groups` says where each step's are."""
     shifts = torch.arange(0, 32, 4, dtype=torch.int32)
