@@ -115,6 +115,13 @@ class Builder:
         with self.at.graph.inserting_before(self.at):
             return recomputation.call(self.like, target, *args, **options)
 
+    def size(self, x: Any, dim: int) -> Node:
+        """A size that is a symbol."""
+        with self.at.graph.inserting_before(self.at):
+            made = self.at.graph.call_function(aten.sym_size.int, (x, dim))
+        made.meta["val"] = x.meta["val"].shape[dim]
+        return made
+
     def divided(self, x: Node, number: int) -> Node:
         return x if number == 1 else self(aten.div.Scalar_mode, x, number, rounding_mode="floor")
 

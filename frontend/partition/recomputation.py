@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch._ops import OpOverload
 from torch.fx import GraphModule, Node
+from torch.fx.node import map_arg
 from torch.utils.checkpoint import CheckpointPolicy
 
 from mlirc.frontend.partition.equal_nodes import merge_equal_nodes
@@ -138,7 +139,7 @@ def call(at: Node, target: OpOverload, *args: Any, **options: Any) -> Node:
     """A new node, with the value that fake tensors give it, and what `at` knows of where it comes from."""
     made = at.graph.call_function(target, args, options)
     made.meta = {k: v for k, v in at.meta.items() if k not in ("val", "tensor_meta")}
-    values = [x.meta["val"] if isinstance(x, Node) else x for x in args]
+    values = map_arg(args, lambda x: x.meta["val"])
     with at.meta["val"].fake_mode:
         made.meta["val"] = target(*values, **options)
     return made

@@ -14,7 +14,7 @@ import torch
 from torch.fx import Graph, GraphModule, Node
 
 from mlirc.frontend.fallback import fallback
-from mlirc.frontend.partition import activation_compression, recomputation
+from mlirc.frontend.partition import activation_compression, recomputation, repeated_places
 from mlirc.frontend.torch_compat.aot_autograd.undefined_tangents import leave_undefined
 from mlirc.frontend.torch_compat.dynamo.lazy_graph import lazy_graph_module
 from mlirc.frontend.torch_compat.fake_tensors import FakeTensor
@@ -40,6 +40,7 @@ def partition(joint: GraphModule, inputs: Any, **options: Any) -> tuple[GraphMod
     check(joint)
     separate_results(joint)
     activation_compression.save_less(joint)
+    fallback.optional(repeated_places.sum_repeats, joint)
     forward, backward = recomputation.partition(joint, inputs, **options)
     save_what_views_show(forward, backward, options["num_fwd_outputs"])
     backward.meta["takes_none"] = len(gradients(backward)) > 1
