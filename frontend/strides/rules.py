@@ -311,6 +311,8 @@ EXACT: dict[Any, Rule] = {
     aten.index.Tensor: _indexed,
     aten.zeros_like.default: _like_first,
     aten.ones_like.default: _like_first,
+    aten.hardtanh.default: like(0),
+    aten.nan_to_num.default: like(0),
     aten.full_like.default: _like_first,
     aten.view.default: _viewed,
     aten._unsafe_view.default: _viewed,

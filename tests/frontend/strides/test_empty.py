@@ -31,6 +31,16 @@ ITERATED = [
     *(lambda x: torch.where(x > 0, x, 0.0), lambda x: torch.atan2(x, torch.tensor(2.0)), lambda x: x.clamp(0, 1)),
     *(torch.sin, torch.relu, lambda x: x.roll(1, 0), lambda x: x.double(), lambda x: x.lerp(x, 0.5)),
 ]
+COPIED = [  # operators that are given an empty_like of their operand as the result
+    *(
+        torch.nn.functional.hardtanh,
+        torch.nn.functional.relu6,
+        torch.nan_to_num,
+        torch.ones_like,
+        torch.nn.functional.dropout,
+    ),
+    lambda x: x.flip(0),
+]
 EMPTY = {
     "as it is": lambda *shape: torch.empty(shape),
     "reversed": lambda *shape: torch.empty(shape[::-1]).permute(*reversed(range(len(shape)))),
@@ -47,6 +57,17 @@ def test_strides_of_what_is_empty(shape, layout):
     function = lambda x: [f(x) for f in ITERATED]
     found = torch.compile(function, backend="mlirc", options={"fallback": "error"})(x)
     assert [y.stride() for y in found] == [y.stride() for y in function(x)]
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_copies_of_what_is_empty_lie_as_it_does(dynamic):
+    torch._dynamo.reset()
+    stepped = [torch.empty(shape)[..., ::2] for shape in ((0,), (0, 3, 2))]
+    reversed_ones = [EMPTY["reversed"](*shape) for shape in ((1, 0, 1), (2, 3, 0))]
+    given = [*stepped, *reversed_ones, EMPTY["a part"](0, 2), torch.empty(1, 0, 1).expand(2, 0, 3)]
+    function = lambda *given: [f(x) for x in given for f in COPIED]
+    found = torch.compile(function, backend="mlirc", dynamic=dynamic, options={"fallback": "error"})(*given)
+    assert [y.stride() for y in found] == [y.stride() for y in function(*given)]
 
 
 SLICED = {
