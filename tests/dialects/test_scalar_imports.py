@@ -203,6 +203,14 @@ def test_nan_to_num():
     check(lambda x: torch.nan_to_num(x), INTEGER)
 
 
+def test_neighbours_of_half_types_are_eagers():
+    check(torch.nextafter, FLOAT, WIDE[:5])
+    check(torch.nextafter, FLOAT.double(), FLOAT.flip(1))
+    check(torch.nextafter, INTEGER[:5], FLOAT)
+    for dtype in (torch.float16, torch.bfloat16):
+        assert len(reasons(torch.nextafter, FLOAT.to(dtype), FLOAT.to(dtype))) == 1
+
+
 def test_conversions():
     every = (torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.int8, torch.uint8, torch.bool)
     for x in (FLOAT.abs(), INTEGER.abs(), SMALL, TRUTH):

@@ -5,6 +5,7 @@ import math
 import torch
 
 from mlirc.dialects.core.dialect import Binary, imports
+from mlirc.dialects.core.graph_builder import NotOurs
 from mlirc.dialects.core.import_arguments import need_kernel_dtypes
 from mlirc.dialects.core.scalar_builder import is_nan
 from mlirc.dialects.ops.elementwise.exponential import FloatBinary, FloatUnary
@@ -107,6 +108,34 @@ class Copysign(FloatBinary, name="copysign", aten=(aten.copysign.Tensor, aten.co
     cheap = True
     reference = staticmethod(torch.copysign)
     scalar = staticmethod(lambda b, x, y: b.copysign(x, y))
+
+
+class Nextafter(FloatBinary, name="nextafter"):
+    """The number of the computed dtype next to x in the direction of y; y where they are equal, NaN where either is."""
+
+    cheap = True
+    jumps = True
+    reference = staticmethod(torch.nextafter)
+
+    @staticmethod
+    def scalar(b, x, y):
+        zero, bits = b.constant(0.0), torch.int64 if b.dtype == torch.float64 else torch.int32
+        one = b.constant(1, bits)
+        # the bits of neighbours of one sign differ by 1, and those further from zero are greater as integers without their sign
+        nearer = b.xor(b.gt(y, x), b.gt(x, zero))
+        moved = b.add(b.bitcast(x, bits), b.select(nearer, b.constant(-1, bits), one))
+        sign = b.and_(b.bitcast(y, bits), b.constant(torch.iinfo(bits).min, bits))
+        result = b.bitcast(b.select(b.eq(x, zero), b.or_(sign, one), moved), b.dtype)
+        result = b.select(b.eq(x, y), y, result)
+        return b.select(b.or_(is_nan(b, x), is_nan(b, y)), b.add(x, y), result)
+
+
+@imports(aten.nextafter.default)
+def nextafter(g, x, y):
+    dtype = g.promote(x, y)
+    if dtype not in (torch.float32, torch.float64):
+        raise NotOurs(f"neighbours of {dtype}: kernels compute in float32, whose neighbours are others")
+    return g.elementwise(Nextafter, x, y)
 
 
 class Heaviside(Binary, name="heaviside", aten=(aten.heaviside.default,)):

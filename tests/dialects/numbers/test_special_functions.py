@@ -50,3 +50,21 @@ def test_gradient_of_lgamma():
     x = torch.rand(40, dtype=torch.float64) * 20
     grad = lambda f: torch.autograd.grad(f(y := x.clone().requires_grad_()).sum(), y)[0]
     torch.testing.assert_close(grad(compiled(torch.lgamma)), grad(torch.lgamma), rtol=1e-13, atol=1e-14)
+
+
+def test_neighbours():
+    """Compared by their bits: any tolerance takes a number for its neighbour."""
+    bits = {torch.float32: torch.int32, torch.float64: torch.int64, torch.float16: torch.int16}
+    pairs = []
+    for dtype in (*bits, torch.bfloat16):
+        limits = torch.finfo(dtype)
+        least = limits.tiny * limits.eps
+        positive = [0.0, least, 3 * least, limits.tiny, 1.0, 1.5, 1e4, limits.max, torch.inf]
+        x = torch.tensor([*positive, *(-n for n in positive), torch.nan], dtype=torch.float64).to(dtype)
+        pairs.append([y.contiguous() for y in torch.broadcast_tensors(x[:, None], x)])
+    found = compiled(lambda pairs: [torch.nextafter(x, y) for x, y in pairs])(pairs)
+    for (x, y), got in zip(pairs, found, strict=True):
+        right, integer = torch.nextafter(x, y), bits.get(x.dtype, torch.int16)
+        assert got.dtype == right.dtype and torch.equal(got.isnan(), right.isnan())
+        wrong = (got.view(integer) != right.view(integer)) & ~right.isnan()
+        assert not wrong.any(), [*zip(x[wrong].tolist(), y[wrong].tolist(), got[wrong].tolist(), strict=True)]
