@@ -108,15 +108,11 @@ def to_import(name: str) -> str | None:
 
 def register(cls: type) -> type:
     """Decorator: add a pass for this process, as if its file stood in lowering/passes/. Raises TypeError for what is none."""
-    if not (
-        isinstance(cls, type)
-        and is_dataclass(cls)
-        and isinstance(getattr(cls, "name", None), str)
-        and hasattr(cls, "run")
-    ):
+    name = getattr(cls, "name", None)
+    if not (isinstance(cls, type) and is_dataclass(cls) and isinstance(name, str) and hasattr(cls, "run")):
         called = getattr(cls, "__name__", repr(cls))
         raise TypeError(f"{called} is no pass, which is a frozen dataclass with a name and run(self, function, ledger)")
-    passes()[cls.name] = cls
+    passes()[name] = cls
     return cls
 
 
