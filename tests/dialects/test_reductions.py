@@ -94,13 +94,34 @@ def test_small_shapes(shape, dynamic):
         check(lambda x: (*aten.max.dim(x, dim), aten.argmax.default(x, None, True)), x, dynamic=dynamic)
 
 
-@pytest.mark.parametrize("ord", [0, 1, 2, 2.0, float("inf"), -float("inf")])
+ORDERS = [0, 1, 2, 2.0, 3, 0.5, -1, -2.5, float("inf"), -float("inf")]
+
+
+@pytest.mark.parametrize("ord", ORDERS)
 def test_norms(ord):
     check(lambda x: aten.linalg_vector_norm.default(x, ord, [1], True), torch.randn(3, 5))
     check(
         lambda x: (aten.norm.ScalarOpt_dim(x, ord, [0]), aten.norm.Scalar(x, ord)),
         torch.randn(3, 5, dtype=torch.bfloat16),
     )
+
+
+@pytest.mark.parametrize("dims", [[0], [1], [0, 1], [], None])
+@pytest.mark.parametrize("shape", [(1, 4), (4, 1), (2, 2), ()])
+def test_norms_of_numbers_whose_powers_overflow(shape, dims):
+    """Of one element eager gives the size; of more, an infinity or 0."""
+    x = torch.tensor([1e30, -1e-30, -0.0, math.nan])[: math.prod(shape)].view(shape)
+    if shape or not dims:
+        check(lambda x: [aten.linalg_vector_norm.default(x, n, dims) for n in ORDERS], x)
+
+
+@torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True)
+def test_norms_of_as_many_numbers_as_the_data_says():
+    torch.compiler.reset()
+    norms = lambda x: [torch.linalg.vector_norm(x[x > 0], n) for n in (2, 3)]
+    compiled = torch.compile(norms, backend="mlirc", fullgraph=True, options={"fallback": "error"})
+    for x in ([1e30, -1.0], [1e-30, -1.0], [3.0, 4.0], [-1.0], [1e30, 1.0]):
+        torch.testing.assert_close(compiled(torch.tensor(x)), norms(torch.tensor(x)), atol=0, rtol=1e-6)
 
 
 def test_dot():

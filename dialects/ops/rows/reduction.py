@@ -334,17 +334,33 @@ def vector_norm(g, x, ord=2, dims=None, keepdim=False, *, dtype=None):
     dtype = dtype or info_of(x).dtype
     need_kernel_dtypes(dtype)
     x = g.cast(x, opmath(dtype))
-    if ord == 2:
-        folded = g.sqrt(g.reduce("sum", g.mul(x, x), dims, keepdim))
-    elif ord == 1:
+    info = info_of(x)
+    if ord == 1:
         folded = g.reduce("sum", g.abs(x), dims, keepdim)
     elif ord == 0:
-        folded = g.reduce("sum", g.cast(g.ne(x, 0.0), info_of(x).dtype), dims, keepdim)
+        folded = g.reduce("sum", g.cast(g.ne(x, 0.0), info.dtype), dims, keepdim)
     elif abs(ord) == math.inf:
         folded = g.reduce("amax" if ord > 0 else "amin", g.abs(x), dims, keepdim)
     else:
-        raise NotOurs(f"a norm of order {ord}")
+        folded = p_norm(g, x, ord, dims, keepdim)
     return g.cast(folded, dtype)
+
+
+def p_norm(g, x, ord, dims, keepdim):
+    """The root of the sum of powers; of one element its size, as in eager, since its power may overflow or vanish."""
+    info = info_of(x)
+    elements = count(info, dimensions(dims, info.rank))
+    size = g.abs(x)
+    if elements == 1:
+        return g.reduce("amax", size, dims, keepdim)
+    if ord == 2:
+        folded = g.sqrt(g.reduce("sum", g.mul(x, x), dims, keepdim))
+    else:
+        folded = g.pow(g.reduce("sum", g.pow(size, float(ord)), dims, keepdim), 1 / ord)
+    if isinstance(elements, symbols.Expr):  # it may be 1
+        alone = g.eq(g.size(elements, torch.int64), 1)
+        folded = g.select(alone, g.reduce("amax", size, dims, keepdim), folded)
+    return folded
 
 
 @imports(aten.norm.Scalar, aten.norm.ScalarOpt_dim, aten.norm.ScalarOpt_dim_dtype, aten.norm.ScalarOpt_dtype)
