@@ -172,6 +172,8 @@ class GraphBuilder:
 
         Of Python numbers alone it gives a Python number, computed in int64 or float64."""
         cls = OPS.get(name) or OPS.get(name.rstrip("_"))
+        if name == "bitcast":
+            raise AttributeError("GraphBuilder has no 'bitcast': no operand says the dtype of its result")
         if cls is None or not issubclass(cls, Elementwise):
             raise AttributeError(f"GraphBuilder has no '{name}', and there is no elementwise op mlirc.{name}")
 

@@ -33,3 +33,9 @@ def test_a_constant_is_read_as_it_was_made(number):
     type_, none, found = read(body)
     assert "bf16" in type_ and none is None
     assert str(found) == str(number)
+
+
+def test_bits_of_no_dtype_are_not_built():
+    """No operand says the dtype of the bits, and that of the operand is what an elementwise op would get."""
+    with pytest.raises(AttributeError, match="no 'bitcast'"):
+        read(lambda x: GraphBuilder().bitcast(x))
