@@ -352,15 +352,14 @@ def p_norm(g, x, ord, dims, keepdim):
     elements = count(info, dimensions(dims, info.rank))
     size = g.abs(x)
     if elements == 1:
-        return g.reduce("amax", size, dims, keepdim)
-    if ord == 2:
-        folded = g.sqrt(g.reduce("sum", g.mul(x, x), dims, keepdim))
-    else:
-        folded = g.pow(g.reduce("sum", g.pow(size, float(ord)), dims, keepdim), 1 / ord)
-    if isinstance(elements, symbols.Expr):  # it may be 1
-        alone = g.eq(g.size(elements, torch.int64), 1)
-        folded = g.select(alone, g.reduce("amax", size, dims, keepdim), folded)
-    return folded
+        return g.reduce("sum", size, dims, keepdim)
+    powers = g.mul(x, x) if ord == 2 else g.pow(size, float(ord))
+    root = lambda folded: g.sqrt(folded) if ord == 2 else g.pow(folded, 1 / ord)
+    if not isinstance(elements, symbols.Expr):
+        return root(g.reduce("sum", powers, dims, keepdim))
+    alone = g.eq(g.size(elements, torch.int64), 1)
+    folded = g.reduce("sum", g.select(alone, size, powers), dims, keepdim)
+    return g.select(alone, folded, root(folded))
 
 
 @imports(aten.norm.Scalar, aten.norm.ScalarOpt_dim, aten.norm.ScalarOpt_dim_dtype, aten.norm.ScalarOpt_dtype)
