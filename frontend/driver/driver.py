@@ -26,23 +26,19 @@ from mlirc.frontend.cache.graph_cache import DiskCache
 from mlirc.frontend.cache.trace_cache import CachedTrace
 from mlirc.frontend.capture.aot_autograd import Capture, parameter_positions, refuse_lazy
 from mlirc.frontend.capture.nested_regions import inline_regions
+from mlirc.frontend.driver.around_calls import around_calls
 from mlirc.frontend.driver.in_budget import Around, in_budget
 from mlirc.frontend.driver.parts import in_parts
 from mlirc.frontend.driver.pending import Pending
 from mlirc.frontend.driver.run import load_graph, recording, run_of
 from mlirc.frontend.errors import UnsupportedGraph
 from mlirc.frontend.fallback import in_eager
-from mlirc.frontend.fallback.dual_tensors import eager, in_dual_level, with_tangents
+from mlirc.frontend.fallback.dual_tensors import eager, in_dual_level
 from mlirc.frontend.fallback.fallback import kind_of
-from mlirc.frontend.fallback.input_starts import with_starts
-from mlirc.frontend.fallback.second_gradients import with_second_gradients
-from mlirc.frontend.fallback.shared_memory import with_memory
 from mlirc.frontend.graph.aten_graph import AtenGraph, Run
 from mlirc.frontend.options import Options
-from mlirc.frontend.partition.undefined_tangents import pass_undefined_on
 from mlirc.frontend.performance import while_capturing
 from mlirc.frontend.statistics import GraphReport
-from mlirc.frontend.torch_compat.dynamo.skipped_guards import with_checks
 
 
 def compile_captured(gm: GraphModule, inputs: Sequence[Any], options: Options) -> Callable:
@@ -59,9 +55,7 @@ def compile_captured(gm: GraphModule, inputs: Sequence[Any], options: Options) -
     capture = Capture(options, trace, compile_aten)
     run = trace.load(gm, capture) or capture.traced(gm, inputs)
     while_capturing.read_weights_faster(inputs)
-    run = with_second_gradients(pass_undefined_on(run), gm, inputs, tell)
-    run = with_memory(with_starts(run, gm, tell), gm, tell)
-    return with_tangents(with_checks(run, gm, inputs, tell), gm, tell)
+    return around_calls(run, gm, inputs, tell)
 
 
 def compile_aten(gm: GraphModule, kind: str, options: Options) -> Run:

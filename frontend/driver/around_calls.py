@@ -1,0 +1,20 @@
+"""What stands around each call of a captured graph: checks of its inputs, and the graph in eager for those that compiled code does not take."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from torch.fx import GraphModule
+
+from mlirc.frontend.fallback.dual_tensors import with_tangents
+from mlirc.frontend.fallback.input_starts import with_starts
+from mlirc.frontend.fallback.second_gradients import with_second_gradients
+from mlirc.frontend.fallback.shared_memory import with_memory
+from mlirc.frontend.partition.undefined_tangents import pass_undefined_on
+from mlirc.frontend.torch_compat.dynamo.skipped_guards import with_checks
+
+
+def around_calls(run: Callable, gm: GraphModule, inputs: Sequence[Any], tell: Callable[[Exception], None]) -> Callable:
+    """`run`, the callable of the graph `gm`. `tell` gets the reason where eager runs instead."""
+    run = with_second_gradients(pass_undefined_on(run), gm, inputs, tell)
+    run = with_memory(with_starts(run, gm, tell), gm, tell)
+    return with_tangents(with_checks(run, gm, inputs, tell), gm, tell)
