@@ -29,8 +29,8 @@ from mlirc.lowering.cpu.emitter.memory import load_vector
 from mlirc.lowering.cpu.emitter.register_transpose import lane_sums
 from mlirc.lowering.cpu.loops.frame import KernelText
 from mlirc.lowering.cpu.math.builder import Value, element_text
-from mlirc.lowering.cpu.matmul.column_blocks import CopiedRowsWriter, Range
 from mlirc.lowering.cpu.matmul.factors import broadcast
+from mlirc.lowering.cpu.quantised.column_tiles import ColumnTilesWriter
 from mlirc.lowering.cpu.quantised.match import SMALL, GroupNumbers, QuantisedGemm
 from mlirc.lowering.kernel.nodes import Access
 from mlirc.lowering.target import CpuTarget
@@ -52,7 +52,7 @@ def quantised_text(found: QuantisedGemm, name: str, target: CpuTarget) -> Kernel
     return QuantisedWriter(found, name, target).write()
 
 
-class QuantisedWriter(CopiedRowsWriter):
+class QuantisedWriter(ColumnTilesWriter):
     """Writes the functions.
 
     span      elements along k that are dequantised together: a vector of float32 for int8, two for int4
@@ -110,21 +110,6 @@ class QuantisedWriter(CopiedRowsWriter):
         return [b.emit(f"vector.shuffle {x}, {y} {at} : {type_}, {type_}", F32) for at in places]
 
     # ---- column blocks
-
-    def each_column_block(self, column_blocks: Range) -> None:
-        e, b = self.e, self.e.index
-
-        with e.each(*column_blocks) as column_block:
-            first, size = b.mul(column_block, e.i64(self.lanes)), self.columns_of(column_block)
-            whole = b.and_(size, e.i64(-self.columns))
-            with e.each(0, whole, self.columns) as number:
-                self.tile(first, number, self.columns)
-            if self.p.n_size % self.columns:
-                with e.each(whole, size) as number:
-                    self.tile(first, number, 1)
-            with e.each(0, self.rows) as i:
-                self.bind_row(i)
-                self.epilogue(first, size, advance(e, e.env["tile"], b.mul(i, e.i64(self.lanes))))
 
     def tile(self, first: Value, number: Value, columns: int) -> None:
         """tile[:, number : number + columns] = rows @ the columns from first + number on."""

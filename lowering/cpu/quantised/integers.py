@@ -25,8 +25,8 @@ from mlirc.lowering.cpu.emitter.register_transpose import lane_sums
 from mlirc.lowering.cpu.loops.epilogue import finish_vector
 from mlirc.lowering.cpu.loops.frame import KernelText
 from mlirc.lowering.cpu.math.builder import Value
-from mlirc.lowering.cpu.matmul.column_blocks import CopiedRowsWriter, Range
 from mlirc.lowering.cpu.matmul.match import Gemm
+from mlirc.lowering.cpu.quantised.column_tiles import ColumnTilesWriter
 from mlirc.lowering.cpu.quantised.match import nodes_inside, outside, plain_read
 from mlirc.lowering.kernel.axes import Axis
 from mlirc.lowering.kernel.matmul import has_dims
@@ -93,7 +93,7 @@ def integer_text(gemm: Gemm, name: str, target: CpuTarget) -> KernelText | None:
     return IntegerWriter(gemm, name, target).write()
 
 
-class IntegerWriter(CopiedRowsWriter):
+class IntegerWriter(ColumnTilesWriter):
     """Writes the functions.
 
     span      elements along k that are multiplied together: a vector of 16-bit integers
@@ -144,21 +144,6 @@ class IntegerWriter(CopiedRowsWriter):
         return b.emit(f"arith.extsi {loaded} : {narrow} to {wide}", I16)
 
     # ---- column blocks
-
-    def each_column_block(self, column_blocks: Range) -> None:
-        e, b = self.e, self.e.index
-
-        with e.each(*column_blocks) as column_block:
-            first, size = b.mul(column_block, e.i64(self.lanes)), self.columns_of(column_block)
-            whole = b.and_(size, e.i64(-self.columns))
-            with e.each(0, whole, self.columns) as number:
-                self.tile(first, number, self.columns)
-            if self.p.n_size % self.columns:
-                with e.each(whole, size) as number:
-                    self.tile(first, number, 1)
-            with e.each(0, self.rows) as i:
-                self.bind_row(i)
-                self.epilogue(first, size, advance(e, e.env["tile"], b.mul(i, e.i64(self.lanes))))
 
     def tile(self, first: Value, number: Value, columns: int) -> None:
         """tile[:, number : number + columns] = rows @ the columns from first + number on."""
