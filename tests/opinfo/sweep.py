@@ -62,22 +62,29 @@ def key(op: OpInfo) -> str:
     return f"{op.name}[{op.variant_test_name}]" if op.variant_test_name else op.name
 
 
-def operators(shard: int = 0, shards: int = 1) -> list[OpInfo]:
+def operators(shard: int = 0, shards: int = 1, device: str = "cpu") -> list[OpInfo]:
     """The operators of one shard. Variants stay together, and nothing moves when operators come or go."""
-    chosen = [op for op in op_db if zlib.crc32(op.name.encode()) % shards == shard and dtype_of(op)]
+    chosen = [op for op in op_db if zlib.crc32(op.name.encode()) % shards == shard and dtype_of(op, device=device)]
     return sorted(chosen, key=key)
 
 
-def dtype_of(op: OpInfo, direction: str = "forward") -> torch.dtype | None:
-    """The dtype to try the operator in, or None where it has none on CPU (or no gradient)."""
+def dtype_of(op: OpInfo, direction: str = "forward", device: str = "cpu") -> torch.dtype | None:
+    """The dtype to try the operator in, or None where it has none on the device (or no gradient)."""
     if direction == "backward":
-        return torch.float32 if op.supports_autograd and torch.float32 in op.backward_dtypes else None
-    return next((dtype for dtype in DTYPES if dtype in op.dtypes), None)
+        return torch.float32 if torch.float32 in _supported(op, direction, device) else None
+    return next((dtype for dtype in DTYPES if dtype in _supported(op, direction, device)), None)
 
 
-def dtypes_of(op: OpInfo, direction: str) -> list[torch.dtype]:
+def _supported(op: OpInfo, direction: str, device: str) -> set[torch.dtype]:
+    """What eager supports on the device."""
+    if direction == "forward":
+        return set(op.supported_dtypes(device))
+    return set(op.supported_backward_dtypes(device)) if op.supports_autograd else set()
+
+
+def dtypes_of(op: OpInfo, direction: str, device: str = "cpu") -> list[torch.dtype]:
     """The dtypes of `make test-all` that eager supports."""
-    supported = (op.backward_dtypes if op.supports_autograd else ()) if direction == "backward" else op.dtypes
+    supported = _supported(op, direction, device)
     differentiable = lambda dtype: dtype.is_floating_point or dtype.is_complex
     return [d for d in EVERY_DTYPE if d in supported and (direction == "forward" or differentiable(d))]
 
@@ -89,12 +96,13 @@ def check(
     options: dict | None = None,
     dtype: torch.dtype | None = None,
     dynamic: bool | None = None,
+    device: str = "cpu",
 ) -> Failure | None:
     """The first sample of `op` that fails under `backend` and not under aot_eager, or None when there is none."""
-    dtype = dtype or dtype_of(op, direction)
+    dtype = dtype or dtype_of(op, direction, device)
     if dtype is None:
         return None
-    for number, sample in samples(op, direction, dtype):
+    for number, sample in samples(op, direction, dtype, device):
         problem = attempt(op, sample, direction, backend, options, dynamic)
         if problem and not attempt(op, sample, direction, "aot_eager", None, dynamic):
             details = "".join(traceback.format_exception(problem))
@@ -102,12 +110,12 @@ def check(
     return None
 
 
-def samples(op: OpInfo, direction: str, dtype: torch.dtype) -> Iterator[tuple[int, tuple]]:
+def samples(op: OpInfo, direction: str, dtype: torch.dtype, device: str = "cpu") -> Iterator[tuple[int, tuple]]:
     """Numbered (args, kwargs) of the operator, spread over all that OpInfo has: the first ones tend to be alike."""
     torch.manual_seed(0)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        every = list(op.sample_inputs("cpu", dtype, requires_grad=direction == "backward"))
+        every = list(op.sample_inputs(device, dtype, requires_grad=direction == "backward"))
     count = min(SAMPLES[direction], len(every))
     for number in sorted({i * (len(every) - 1) // max(count - 1, 1) for i in range(count)}):
         sample = every[number]
@@ -173,7 +181,7 @@ def run_backward(function: Callable, sample: tuple) -> tuple:
     wanted = [tensor for tensor in inputs if tensor.requires_grad]
     if not differentiable or not wanted:
         return outputs, []
-    weights = [torch.linspace(-1, 1, out.numel()).reshape(out.shape).to(out.dtype) for out in differentiable]
+    weights = [torch.linspace(-1, 1, out.numel()).reshape(out.shape).to(out) for out in differentiable]
     gradients = torch.autograd.grad(differentiable, wanted, weights, allow_unused=True)
     return outputs, list(gradients)
 
