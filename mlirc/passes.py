@@ -8,6 +8,7 @@ passes()               all passes, by name
 Ledger                 what a pass tells of what it did and refused; mlirc.explain shows it
 KernelFusion(function, ledger, name)   merges pairs of kernels that a pass of yours chooses, and tells what each would save
 Candidate, Group, TensorUse   a pair of kernels and a kernel, as the ledger of fusion has them, and what lies between kernels
+make_matmul_kernel(op, label)   makes a matmul of the graph a kernel, which fusion can give an epilogue; gives its result
 target_of(function)     the machine that the module is for; set_target(module, parse_target("cpu-avx2")) says it
 GraphBuilder           makes ops of the graph level
 number_of(value)       the number of a constant, or None; constant_like(value, number), a 0-d one of that dtype and device
@@ -22,6 +23,7 @@ from mlirc.lowering.analysis.provenance import unwritten_parameters, view_root
 from mlirc.lowering.fusion.kernel_fusion import KernelFusion, TensorUse
 from mlirc.lowering.layout.moved_views import may_move, move
 from mlirc.lowering.module.target_attribute import set_target, target_of
+from mlirc.lowering.passes.fuse.generate_matmuls import make_matmul_kernel
 from mlirc.lowering.pipeline.fusion_log import Candidate, Group
 from mlirc.lowering.pipeline.ledger import Ledger
 from mlirc.lowering.pipeline.parser import PipelineError
@@ -40,6 +42,7 @@ __all__ = [
     "TensorUse",
     "concatenate",
     "constant_like",
+    "make_matmul_kernel",
     "may_move",
     "move",
     "number_of",

@@ -108,7 +108,7 @@ def _compare(subjects: list[Any], a: Any, b: Any, rounds: int, json_file: str | 
         except SideFailed as error:
             failed.append(str(error))
     if found:
-        tables = "".join(f"{title}\n{table_text(table, width)}" for title, table in tables_of(found))
+        tables = "".join(f"{title}\n{table_text(table, width)}" for title, table in tables_of(found, b.inserted))
         click.echo(f"A: {a.text}\nB: {b.text}\n{tables}{noise_in_words(found)}", err=to_stderr)
     if json_file:
         write_output(json_file, json.dumps(as_json(a, b, found, rounds, failed), indent=1) + "\n")

@@ -99,7 +99,7 @@ def _in_one_line() -> Iterator[None]:
         click.echo("mlirc: interrupted", err=True)
         sys.exit(130)
     except click.UsageError as error:
-        raise WrongUsage(error.format_message(), error.ctx) from error
+        raise WrongUsage(f"{error.format_message()}{_of_a_script(error)}", error.ctx) from error
     except OSError as error:
         if error.errno not in NO_ROOM or error.filename is not None:
             raise
@@ -107,6 +107,13 @@ def _in_one_line() -> Iterator[None]:
             os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         click.echo(f"mlirc: standard output: {error.strerror}", err=True)
         sys.exit(1)
+
+
+def _of_a_script(error: click.UsageError) -> str:
+    """Where the options of a script stand, of a command that takes one."""
+    known = () if error.ctx is None else (parameter.name for parameter in error.ctx.command.params)
+    unknown = isinstance(error, click.NoSuchOption) and "arguments" in known
+    return "; options of a script stand after --, behind its name" if unknown else ""
 
 
 @contextmanager

@@ -35,6 +35,8 @@ def profile(subject, arguments, threads, json_file, traceback) -> None:
             import torch
 
             torch.set_num_threads(threads)
+        if arguments and Path(subject).is_dir():
+            raise Failure(f"'{arguments[0][:100]}': a folder takes no arguments", 2)
         found = _of_folder(subject) if Path(subject).is_dir() else _of_script(subject, arguments)
         if json_file:
             write_output(json_file, json.dumps({"schema": 1, "graphs": found}, indent=1) + "\n")

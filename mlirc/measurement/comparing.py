@@ -47,7 +47,8 @@ class SubjectComparison:
     @property
     def verdicts(self) -> dict[str, str]:
         """Verdicts by the clock that measured them."""
-        return {clock: verdict(self.faster[clock], self.noise[clock]) for clock in CLOCKS}
+        rounds = len(self.samples["A"].wall)
+        return {clock: verdict(self.faster[clock], self.noise[clock], rounds) for clock in CLOCKS}
 
     def as_dict(self) -> dict[str, Any]:
         sides = {
@@ -102,8 +103,11 @@ def ratio(samples: dict[str, Samples], other: str, clock: str) -> Interval:
     return ratio_of_medians(getattr(samples["A"], clock), getattr(samples[other], clock))
 
 
-def verdict(faster: Interval, noise: Interval) -> str:
-    """The verdict as text. A difference counts where its interval excludes 1 and reaches farther than the control's."""
+def verdict(faster: Interval, noise: Interval, rounds: int) -> str:
+    """The verdict as text. A difference counts where its interval excludes 1 and reaches farther than the control's, and none where
+    rounds are too few for an interval."""
+    if rounds < ROUNDS:
+        return "too few rounds to say"
     if not faster.excludes_one or exp(abs(log(faster.value))) <= noise.reach:
         return "no difference beyond noise"
     return "faster" if faster.value > 1 else "slower"

@@ -17,8 +17,9 @@ COLUMNS = (
 WIDTHS = (8, 9, 23, 9, 23, 7, 8, 5, 8, 8, 9, 7, 7)
 
 
-def tables_of(found: Sequence[SubjectComparison]) -> list[tuple[str, Table]]:
-    """For each subject a title, and a line for A, the control and B. `MB moved`: read and written, each operand of a kernel or call once."""
+def tables_of(found: Sequence[SubjectComparison], inserted: Sequence[str] = ()) -> list[tuple[str, Table]]:
+    """For each subject a title, and a line for A, the control and B. `MB moved`: read and written, each operand of a kernel or call once.
+    inserted: passes of B's, whose decisions the title counts."""
     tables = []
     for comparison in found:
         said = comparison.verdicts
@@ -26,6 +27,7 @@ def tables_of(found: Sequence[SubjectComparison]) -> list[tuple[str, Table]]:
         for side, title in (("A", "A"), ("control", "A again"), ("B", "B")):
             made.add_row(*line(comparison, side, title))
         same = "; B has A's kernels, calls and arena" if comparison.same_plan else ""
+        same += "".join(f"; {name} took {comparison.facts['B'].taken.get(name, 0)}" for name in inserted)
         tables.append((f"{comparison.name}: by wall clock {said['wall']}, by CPU time {said['cpu']}{same}", made))
     if len(found) > 1:
         made = table()

@@ -1,7 +1,8 @@
 """Facts about compiled graphs: kernels, launches, bytes, memory, compile time."""
 
+from collections import Counter
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from hashlib import sha256
 from typing import Any
 
@@ -21,6 +22,7 @@ class CompiledFacts:
     compile       seconds in mlirc's stages
     first_call    seconds, with TorchDynamo's and AOTAutograd's work
     plan          a digest of each graph's kernels, with their ops and launches, of its calls and its memory; "" where nothing is compiled
+    taken         decisions of each pass that changed the graph, as the ledger has them
     """
 
     kernels: int | None = None
@@ -34,6 +36,7 @@ class CompiledFacts:
     compile: float | None = None
     first_call: float | None = None
     plan: str = ""
+    taken: dict[str, int] = field(default_factory=dict)
 
     @property
     def bytes(self) -> int | None:
@@ -59,6 +62,7 @@ def facts_of(reports: Iterable[GraphReport], first_call: float) -> CompiledFacts
         compile=sum(sum(report.seconds.values()) for report in reports),
         first_call=first_call,
         plan=sha256(repr([plan_of(report) for report in reports]).encode()).hexdigest(),
+        taken=dict(Counter(entry.pass_name for report in reports for entry in report.ledger if entry.taken)),
     )
 
 

@@ -136,7 +136,7 @@ def gain_of(samples: dict[str, Samples]) -> dict[str, Any]:
         fused, control, apart = (getattr(samples[name], clock) for name in ("with", "control", "without"))
         faster, noise = ratio_of_medians(apart, fused), ratio_of_medians(control, fused)
         result["faster"][clock], result["noise"][clock] = asdict(faster), asdict(noise)
-        result["verdict"][clock] = verdict(faster, noise)
+        result["verdict"][clock] = verdict(faster, noise, len(samples["with"].wall))
     return result
 
 

@@ -41,6 +41,13 @@ class Side:
             insert[place] = f"{insert[place]},{passes}" if place in insert else passes
         return {"fallback": "error", "cache": False, "pipeline": self.pipeline, "insert": insert}
 
+    @property
+    def inserted(self) -> list[str]:
+        """The names of the passes that are inserted, each once."""
+        from mlirc.lowering.pipeline.parser import parse
+
+        return list(dict.fromkeys(step.name for *_, passes in self.insertions for step in parse(passes)))
+
     def compiled(self, function: Callable, **arguments: Any) -> Callable:
         """Compiles `function` with this configuration.
 

@@ -101,5 +101,7 @@ def test_bad_input(tmp_path):
     assert "no SCRIPT.py or DIR" in bad("profile", code=2)
     assert "nowhere.py: no such file" in bad("profile", "nowhere.py")
     assert "script.py:2: ZeroDivisionError" in bad("profile", path)
+    assert "options of a script stand after --" in bad("profile", path, "--size", code=2)
     (tmp_path / "empty").mkdir()
+    assert "'x': a folder takes no arguments" in bad("profile", tmp_path / "empty", "x", code=2)
     assert "no capture" in bad("profile", tmp_path / "empty")

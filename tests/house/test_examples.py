@@ -182,6 +182,71 @@ def test_learned_fusion(tmp_path):
         )
 
 
+CASES = {
+    "additive": {},
+    "boolean": {"mask": torch.ones(33, 33, dtype=torch.bool).tril()},
+    "rows hidden whole": {"mask": torch.zeros(33, 33).index_fill(0, torch.tensor([0, 32]), float("-inf"))},
+    "not finite": {"rows": {0: float("nan"), 5: float("inf"), 7: -0.0}},
+    "heads between": {"order": (1, 2)},
+    "half": {"dtype": torch.bfloat16},
+    "double": {"dtype": torch.float64},
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_mask_in_scores(name):
+    """The scale and the mask are in the scores' kernel, and the result is eager's, as near to float64 as that."""
+    module, case = load("mask_in_scores"), CASES[name]
+    torch.manual_seed(0)
+    shape = (2, 33, 4, 16) if "order" in case else (2, 4, 33, 16)
+    q, k, v = (
+        torch.randn(shape, dtype=case.get("dtype", torch.float32)).transpose(*case.get("order", (0, 0)))
+        for _ in range(3)
+    )
+    for row, value in case.get("rows", {}).items():
+        q[..., row, :] = value
+    mask = case.get("mask", torch.ones(33, 33).tril().log().to(q.dtype))
+    result, kernels, taken = module.main(q, k, v, mask)
+    assert taken == {"scores-to-kernels": 1, "mask-in-scores": 3 if name == "half" else 2}  # half scores are cast first
+    last = "select" if name == "boolean" else "add"
+    assert any(f"scores_mul_{last}" in kernel for kernel in kernels)
+    expected = module.attention(q, k, v, mask)
+    exact = module.attention(*(x.double() if x.is_floating_point() else x for x in (q, k, v, mask)))
+    assert result.dtype == expected.dtype and result.stride() == expected.stride()
+    assert result.isnan().equal(expected.isnan())
+    allowed = 2 * (expected - exact).nan_to_num().abs().max() + 8 * torch.finfo(q.dtype).eps
+    assert (result - exact).nan_to_num().abs().max() <= allowed
+
+
+def test_mask_in_scores_of_any_size():
+    module = load("mask_in_scores")
+    options = {"insert": module.INSERT, "fallback": "error"}
+    compiled = torch.compile(module.attention, backend="mlirc", options=options, dynamic=True)
+    for length in (2, 33, 64):
+        q, k, v = torch.randn(3, 2, 4, length, 16)
+        mask = torch.ones(length, length).tril().log()
+        torch.testing.assert_close(compiled(q, k, v, mask), module.attention(q, k, v, mask))
+
+
+@pytest.mark.parametrize(
+    ("last", "rule"),
+    [("scores.softmax(-1) + scores", "READ TWICE"), ("scores.softmax(-2)", None), ("scores.exp()", None)],
+)
+def test_which_scores_are_taken(last, rule):
+    """Scores that something else reads stay a library call; so do those of another dimension's softmax, or of none."""
+    import mlirc
+
+    module = load("mask_in_scores")
+    space = {}
+    exec(f"def function(q, k):\n    scores = q @ k * 0.25 + 1.0\n    return {last}", space)
+    options = {"insert": module.INSERT, "fallback": "error"}
+    graph = mlirc.explain(space["function"], options=options)(torch.randn(4, 8, 16), torch.randn(4, 16, 8)).data[
+        "graphs"
+    ][0]
+    found = [entry["rule"] for entry in graph["ledger"] if entry["pass_name"] == "scores-to-kernels"]
+    assert found == ([rule] if rule else []) and graph["library"]
+
+
 ROWS, WEIGHT = "tensor<8x4xf32>", "tensor<4x4xf32>"
 JOINED = {
     "two": ("%p0 = {matmul}(%x, %w)\n%p1 = {matmul}(%x, %v)\n", "%p0, %p1", 1),

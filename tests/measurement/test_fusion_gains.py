@@ -49,7 +49,7 @@ def test_what_is_wrong_is_said(tmp_path):
 
 
 def test_a_gain_is_of_paired_samples():
-    samples = {name: Samples([s] * 5, [s] * 5) for name, s in (("with", 1.0), ("control", 1.0), ("without", 2.0))}
+    samples = {name: Samples([s] * 6, [s] * 6) for name, s in (("with", 1.0), ("control", 1.0), ("without", 2.0))}
     found = gain_of(samples)
     assert (found["faster"]["wall"]["value"], found["gain"], found["verdict"]["cpu"]) == (2.0, 1e9, "faster")
     assert (found["cpu_gain"], found["cpu_control"]) == (1e9, 0.0)

@@ -51,4 +51,5 @@ def test_geometric_mean():
     ],
 )
 def test_a_difference_within_the_control_is_none(faster, noise, said):
-    assert verdict(faster, noise) == said
+    assert verdict(faster, noise, 6) == said
+    assert verdict(faster, noise, 5) == "too few rounds to say"

@@ -183,8 +183,20 @@ def generated_dtypes(target: CpuTarget) -> tuple[torch.dtype, ...]:
     return (torch.float32,) if library_is_better else (torch.float32, torch.bfloat16)
 
 
+def make_matmul_kernel(op: Any, label: str = "matmul") -> ir.Value:
+    """Replaces a `mlirc.matmul` or `mlirc.addmm`, of any dtype, strides and sizes, by a kernel over its operands as they lie in memory.
+
+    Gives the kernel's result, which has the type of the op's. The op is erased. `label` is the kernel's name in reports."""
+    *bias, x, w = op.operands
+    with ir.InsertionPoint(op), op.location:
+        made = matmul_kernel(bias, x, w, info_of(op.results[0]), None, label)
+    op.results[0].replace_all_uses_with(made)
+    op.operation.erase()
+    return made
+
+
 def matmul_kernel(
-    bias: list[ir.Value], x: ir.Value, w: ir.Value, out: TensorInfo, panels: CpuTarget | None
+    bias: list[ir.Value], x: ir.Value, w: ir.Value, out: TensorInfo, panels: CpuTarget | None, label: str = "matmul"
 ) -> ir.Value:
     """The kernel's result, of type `out`. panels: its columns lie in panels, which are made here for that processor."""
     columns, index = w, lambda k, n: (k, n)
@@ -192,7 +204,7 @@ def matmul_kernel(
         in_pairs = info_of(w).dtype == torch.bfloat16 and panels.bf16_pairs
         name, describe, index = PAIRS if in_pairs else PLAIN
         columns = create(name, [w], [type_of(describe(info_of(w)))]).out
-    k = KernelBuilder(out.shape, info_of(x).shape[-1:], "matmul")
+    k = KernelBuilder(out.shape, info_of(x).shape[-1:], label)
     *batch, row, column, at = k.dims
     total = k.reduce("sum", k.mul(k.read(x, (*batch, row, at)), k.read(columns, (*batch, *index(at, column)))))
     for b in bias:
