@@ -88,7 +88,8 @@ INSERT = {"before generate-matmuls": "scores-to-kernels", "before fuse-elementwi
 
 def main(*arguments: torch.Tensor) -> tuple[torch.Tensor, list[str], dict[str, int]]:
     """What the compiled attention gives, its kernels, and how many rewrites each pass took."""
-    options, taken = {"insert": INSERT, "fallback": "error"}, dict.fromkeys(("scores-to-kernels", "mask-in-scores"), 0)
+    options = {"insert": INSERT, "fallback": "error"}
+    taken: dict[str, int] = {"scores-to-kernels": 0, "mask-in-scores": 0}
     with torch.no_grad():
         result = torch.compile(attention, backend="mlirc", options=options)(*arguments)
         graph = mlirc.explain(attention, options=options)(*arguments).data["graphs"][0]
