@@ -6,6 +6,8 @@ from typing import Any
 from torch.fx import GraphModule
 
 from mlirc.frontend.fallback.dual_tensors import with_tangents
+from mlirc.frontend.fallback.fake_inputs import with_modes
+from mlirc.frontend.fallback.inference_tensors import with_inference_tensors
 from mlirc.frontend.fallback.input_starts import with_starts
 from mlirc.frontend.fallback.second_gradients import with_second_gradients
 from mlirc.frontend.fallback.shared_memory import with_memory
@@ -17,4 +19,6 @@ def around_calls(run: Callable, gm: GraphModule, inputs: Sequence[Any], tell: Ca
     """`run`, the callable of the graph `gm`. `tell` gets the reason where eager runs instead."""
     run = with_second_gradients(pass_undefined_on(run), gm, inputs, tell)
     run = with_memory(with_starts(run, gm, tell), gm, tell)
-    return with_tangents(with_checks(run, gm, inputs, tell), gm, tell)
+    run = with_inference_tensors(with_checks(run, gm, inputs, tell), gm, inputs, tell)
+    run = with_modes(run, gm, tell)
+    return with_tangents(run, gm, tell)

@@ -34,6 +34,7 @@ from mlirc.frontend.driver.run import load_graph, recording, run_of
 from mlirc.frontend.errors import UnsupportedGraph
 from mlirc.frontend.fallback import in_eager
 from mlirc.frontend.fallback.dual_tensors import eager, in_dual_level
+from mlirc.frontend.fallback.fake_inputs import refuse_fake
 from mlirc.frontend.fallback.fallback import kind_of
 from mlirc.frontend.graph.aten_graph import AtenGraph, Run
 from mlirc.frontend.options import Options
@@ -44,6 +45,7 @@ from mlirc.frontend.statistics import GraphReport
 def compile_captured(gm: GraphModule, inputs: Sequence[Any], options: Options) -> Callable:
     """The callable of a graph of Dynamo's. Each ATen graph that AOTAutograd makes of it goes `compile_aten`, the backward
     graph maybe at its first call."""
+    refuse_fake(inputs)
     refuse_lazy(inputs)
     tell = partial(in_eager.from_now_on, kind_of(inputs), options)
     if in_dual_level():

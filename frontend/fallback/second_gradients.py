@@ -32,7 +32,15 @@ TOLD = "a gradient of a gradient, of which PyTorch's AOTAutograd has no graph, r
 Given = tuple[list[Any], list[int]]
 """The arguments of a call, of tensors that are no parameters weak references, and the versions of those that are tensors."""
 
-version = attrgetter("_version")
+_version = attrgetter("_version")
+
+
+def versions_of(tensors: Sequence[torch.Tensor]) -> list[int]:
+    """How often each was written to; -1 for those of inference mode, which count no writes."""
+    try:
+        return list(map(_version, tensors))
+    except RuntimeError:
+        return [-1 if x.is_inference() else x._version for x in tensors]
 
 
 class Graph:
@@ -101,7 +109,7 @@ def with_second_gradients(
         if node is not None:
             calls.differentiate_with(node, differentiate)
             given = list(args)
-            node.given = given, list(map(version, chosen(args)))
+            node.given = given, versions_of(chosen(args))
             for k in weak:
                 given[k] = weakref.ref(given[k])
         return results
@@ -116,7 +124,7 @@ def differentiable(graph: Graph, given: Given, node: Any, gradients: list, first
     if any(isinstance(x, weakref.ref) and arg is None for x, arg in zip(held, args, strict=True)):
         raise RuntimeError(LIMIT + "an input of the compiled graph, which a graph break made, is gone")
     why_not = graph.why_not
-    if [x._version for x in args if isinstance(x, torch.Tensor)] != versions:
+    if versions_of([x for x in args if isinstance(x, torch.Tensor)]) != versions:
         why_not = "an input of the compiled graph has been modified since"
     elif calls.returns_more_or_less(node):
         why_not = "the graph writes to its inputs, or returns views of a tensor that is no result"

@@ -12,6 +12,7 @@ from torch.fx import GraphModule
 
 from mlirc.codegen.abi.lazy_tensors import in_memory, is_batched, is_lazy
 from mlirc.frontend.errors import UnsupportedGraph
+from mlirc.frontend.torch_compat.fake_tensors import FakeTensor
 
 Run = Callable[[list], list]
 
@@ -35,11 +36,9 @@ def with_values(positions: Sequence[int], run: Run, in_eager: Callable[[Exceptio
         for k in positions:
             x = args[k]
             if isinstance(x, torch.Tensor) and x.layout is torch.strided:
-                if is_batched(x):
+                if (why := why_not(x)) is not None:
                     if not eager:
-                        eager.append(
-                            in_eager(UnsupportedGraph("a gradient stands for several, which torch.vmap gives"))
-                        )
+                        eager.append(in_eager(UnsupportedGraph(why)))
                     return eager[0](args)
                 if is_lazy(x):
                     args[k] = in_memory(x)
@@ -47,3 +46,10 @@ def with_values(positions: Sequence[int], run: Run, in_eager: Callable[[Exceptio
 
     call._boxed_call = True  # type: ignore[attr-defined]
     return call
+
+
+def why_not(x: torch.Tensor) -> str | None:
+    """Why no program takes that gradient."""
+    if is_batched(x):
+        return "a gradient stands for several, which torch.vmap gives"
+    return "a gradient is a fake tensor, which has no memory" if isinstance(x, FakeTensor) else None
