@@ -13,7 +13,7 @@ from mlirc.codegen.frame.failures import FailureSite
 from mlirc.codegen.frame.gpus import Gpus
 from mlirc.codegen.llvm.ir_text import LlvmFunctionText, SizeText
 from mlirc.dialects.core.bindings import ir
-from mlirc.dialects.core.symbols import Int
+from mlirc.dialects.core.symbols import Int, known_positive
 from mlirc.dialects.core.tensor_types import TensorInfo
 from mlirc.lowering.module.source_lines import source_lines
 
@@ -209,10 +209,19 @@ class Frame:
         """The handle of a tensor on the buffer's memory, which does not keep that memory alive."""
         if not x.blob:
             place = self.new_handle()
-            arguments = (self.address(x), *self.layout(x.info), "0", *self.kind(x.info))
+            arguments = (self._address_on_device(x), *self.layout(x.info), "0", *self.kind(x.info))
             self.shim("aoti_torch_create_tensor_from_blob", *arguments, place)
             x.blob = self.load("ptr", place, "blob")
         return x.blob
+
+    def _address_on_device(self, x: HostBuffer) -> str:
+        """The address of the first element, null of an empty tensor on a GPU: what lies behind an empty arena is nobody's, and PyTorch
+        asks the driver whose an address is."""
+        if x.info.device == "cpu" or known_positive(x.info.numel):
+            return self.address(x)
+        elements = self.sizes.of(x.info.numel)
+        empty = self.text.value(f"icmp eq i64 {elements}, 0", "empty")
+        return self.text.value(f"select i1 {empty}, ptr null, ptr {self.address(x)}", "address")
 
     def plain(self, x: HostBuffer | Number) -> str:
         """A handle for a library routine, which keeps nothing of it."""

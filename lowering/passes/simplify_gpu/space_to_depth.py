@@ -73,7 +73,8 @@ def has_few_channels(op: Any) -> bool:
 def channels_of(op: Any) -> int | str:
     """Channels after the rewrite."""
     channels, (stride, *_) = info_of(op.operands[0]).shape[1], steps_of(op)
-    return channels * math.prod(stride) if isinstance(channels, int) else str(channels)
+    factors = (channels, *stride)
+    return math.prod(factors) if all(isinstance(n, int) for n in factors) else "symbolic"
 
 
 def depends_on(x: ir.Value, parameters: set[ir.Value]) -> bool:

@@ -83,3 +83,19 @@ def test_a_launch_with_other_parameters_than_its_kernel():
 def test_a_device_that_host_programs_do_not_know():
     with pytest.raises(ValueError, match="a tensor is on xpu:0"):
         written(MODULE.replace("%i: tensor<i64>", '%i: tensor<i64, {device = "xpu:0"}>'))
+
+
+@pytest.mark.parametrize("rows", ["s0", "s0 + 1"])
+def test_a_library_is_given_no_address_of_an_empty_slot(rows):
+    """PyTorch asks the driver whose an address is, and behind an arena of no bytes it is nobody's."""
+    slot = f'tensor<?x8xf32, {{size = "{rows}, 8", device = "cuda:0"}}>'
+    text = f"""
+func.func @graph(%x: CUDA) -> {slot} attributes {{mlirc.arena = "0", mlirc.device_arenas = {{"cuda:0" = "64*s0 + 64"}}}} {{
+  %0 = "mlirc.slot"() {{offset = "32"}} : () -> {slot}
+  %1 = "mlircx.aten"(%0) {{op = "aten.clone.default", args = "[{{\\22$\\22: 0}}]", aliases = "-1"}} : ({slot}) -> {slot}
+  return %1 : {slot}
+}}"""
+    program = written(text)
+    found = re.search(r"(%\S+) = icmp eq i64 %\S+, 0\n\s*(%\S+) = select i1 \1, ptr null, ptr %\S+\n", program.text)
+    assert (found is not None) == (rows == "s0"), program.text
+    assert found is None or f"ptr {found[2]}, i64 2" in program.text

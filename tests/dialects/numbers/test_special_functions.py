@@ -46,6 +46,16 @@ def test_gamma(name, dtype):
         assert not wrong.any(), [*zip(x[wrong].tolist(), got[wrong].tolist(), right[wrong].tolist(), strict=True)]
 
 
+def test_digamma_of_halves():
+    """Below zero the term pi / tan(pi * x) is 0 here: what is left of it is seen where digamma itself is small, as at -0.5."""
+    x = -(torch.arange(12, dtype=torch.float32) + 0.5)
+    with mpmath.workdps(40):
+        right = torch.tensor([float(mpmath.digamma(mpmath.mpf(n))) for n in x.tolist()], dtype=torch.float64)
+    error = (compiled(torch.digamma)(x).double() - right).abs()
+    allowed = 2 * torch.finfo(torch.float32).eps * right.abs()
+    assert (error <= allowed).all(), [*zip(x.tolist(), error.tolist(), right.tolist(), strict=True)]
+
+
 def test_gradient_of_lgamma():
     x = torch.rand(40, dtype=torch.float64) * 20
     grad = lambda f: torch.autograd.grad(f(y := x.clone().requires_grad_()).sum(), y)[0]
