@@ -1,5 +1,6 @@
-"""The dtypes of eager's results, where PyTorch's fake tensors have others: what flex_attention sums up in float64, and the statistics
-of a norm of half numbers with float32 parameters, as autocast makes them. And the sizes of one operator's empty results.
+"""The dtypes of eager's results, where PyTorch's fake tensors have others: what flex_attention sums up in float64, the statistics of a norm
+of half numbers with float32 parameters, as autocast makes them, and running statistics of half numbers. And the sizes of one
+operator's empty results.
 """
 
 from typing import Any
@@ -16,11 +17,16 @@ NORMS = (
     aten._native_batch_norm_legit.default,
     aten._native_batch_norm_legit.no_stats,
     aten._native_batch_norm_legit_functional.default,
+    aten._batch_norm_with_update.default,
+    aten._batch_norm_with_update_functional.default,
+    aten._batch_norm_no_update.default,
     aten._native_batch_norm_legit_no_training.default,
     aten.native_group_norm.default,
     aten.native_layer_norm.default,
 )
 HALF = (torch.float16, torch.bfloat16)
+RUNNING = {aten._native_batch_norm_legit_functional.default: 3, aten._batch_norm_with_update_functional.default: 4}
+"""What returns new running statistics, of the third and fourth argument: the first of the two results."""
 
 
 def with_eager_dtypes(operator: torch._ops.HigherOrderOperator, args: tuple, results: Any) -> Any:
@@ -40,7 +46,14 @@ def with_eager_sizes(operator: Any, args: tuple, result: torch.Tensor) -> torch.
 
 
 def with_eager_statistics(operator: Any, args: tuple, results: tuple | list) -> tuple | list:
-    """A norm's results: the second and third, a mean and a reciprocal deviation, are promised in the dtype of the operand."""
+    """A norm's results: the second and third, a mean and a reciprocal deviation, are promised in the dtype of the operand on a CPU; new
+    running statistics, which have the old ones' dtype, in that of the computation."""
+    if operator in RUNNING:
+        first = RUNNING[operator]
+        given = (x if isinstance(x, torch.Tensor) else None for x in args[3:5])
+        moved = (y if x is None else y.to(x.dtype) for x, y in zip(given, results[first : first + 2], strict=True))
+        named: Any = getattr(type(results), "_make", type(results))
+        results = named((*results[:first], *moved, *results[first + 2 :]))
     if operator not in NORMS or args[0].dtype not in HALF or args[0].device.type != "cpu":
         return results
     if not any(isinstance(x, torch.Tensor) and x.dtype == torch.float32 for x in args[1:]):

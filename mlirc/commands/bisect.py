@@ -176,10 +176,11 @@ def case_of(file: str, chosen: Chosen | None, inputs: Any, runs: ExecutedCode, o
     with context():
         try:
             module = parse_file(file)
+            on_gpu = 'device = "cuda' in str(graph_of(module).attributes["function_type"])
+            found = give_gpus(module) if on_gpu else 0
             give_target(module, file)
             verify_file(module, runs=True)
-            on_gpu = 'device = "cuda' in str(graph_of(module).attributes["function_type"])
-            if on_gpu and options["slower"] is not None and not torch.cuda.device_count():
+            if on_gpu and options["slower"] is not None and not found:
                 raise Failure(f"--slower-than: the tensors of {file} are on a GPU, and PyTorch finds none here", 2)
             steps = left(standard_steps("gpu" if on_gpu else "cpu"), module)
             passes = chosen.of(module) if chosen is not None else text_of(steps)
@@ -189,6 +190,25 @@ def case_of(file: str, chosen: Chosen | None, inputs: Any, runs: ExecutedCode, o
         text = module.operation.get_asm(enable_debug_info=True)
     case = Case(text, tuple(given), tuple(str(step) for step in parse(passes)))
     return case, Trials(runs.machine and not on_gpu, triton=runs.triton if on_gpu else None, **options)
+
+
+def give_gpus(module: Any) -> int:
+    """Writes the host, with its GPUs, into a module that has no target; how many GPUs PyTorch finds. A forked process asks for them: where
+    CUDA is started here, no trial can use it."""
+    import torch
+
+    from mlirc.execution.isolated import Ended, isolated
+    from mlirc.lowering.host import host_cpu, host_gpus
+    from mlirc.lowering.module.target_attribute import ATTRIBUTE, set_target
+    from mlirc.lowering.target import Target
+
+    found = isolated(lambda heard: (torch.cuda.device_count(), host_gpus()), 120)
+    if isinstance(found, Ended):
+        raise Failure(f"the process that asks for GPUs ended: {found.how}")
+    count, gpus = found
+    if ATTRIBUTE not in module.operation.attributes:
+        set_target(module, Target(host_cpu(), gpus))
+    return count
 
 
 def executed(trials: Any) -> str:

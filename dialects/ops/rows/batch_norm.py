@@ -145,7 +145,10 @@ def batch_norm_inference(g, x, weight, bias, running_mean, running_var, momentum
     need_vectors(x, weight, bias, running_mean, running_var)
     operands = [x, *affine(g, x, weight, bias), running_mean, running_var]
     (out,) = composite("batch_norm_inference", operands, g.outs[:1], eps=float(eps))
-    return out, *(g.iota(info.shape, 0, info.dtype) for info in g.outs[1:])  # of size 0: there are no statistics
+    if info_of(x).device == "cpu":
+        return out, *(g.iota(info.shape, 0, info.dtype) for info in g.outs[1:])  # of size 0: there are no statistics
+    middle, variance = (g.cast(v, opmath(info_of(x).dtype)) for v in (running_mean, running_var))
+    return out, middle, g.rsqrt(g.add(variance, float(eps)))
 
 
 @imports(aten.native_batch_norm_backward.default)

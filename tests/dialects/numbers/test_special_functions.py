@@ -52,7 +52,7 @@ def test_digamma_of_halves():
     with mpmath.workdps(40):
         right = torch.tensor([float(mpmath.digamma(mpmath.mpf(n))) for n in x.tolist()], dtype=torch.float64)
     error = (compiled(torch.digamma)(x).double() - right).abs()
-    allowed = 2 * torch.finfo(torch.float32).eps * right.abs()
+    allowed = 4 * torch.finfo(torch.float32).eps * right.abs()
     assert (error <= allowed).all(), [*zip(x.tolist(), error.tolist(), right.tolist(), strict=True)]
 
 

@@ -70,6 +70,20 @@ def test_operands_on_the_cpu(name):
     assert failures(graph) == []
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_norm_in_evaluation_returns_the_statistics_that_it_used(dtype):
+    """On a GPU; on a CPU they are empty."""
+    with FakeTensorMode():
+        x, w = torch.empty(4, 3, 5, device="cuda", dtype=dtype), torch.empty(3, device="cuda", dtype=dtype)
+        call = torch.ops.aten._native_batch_norm_legit_no_training.default
+        graph = make_fx(lambda x, w, m, v: call(x, w, w, m, v, 0.1, 1e-5))(x, w, w, w)
+    with context():
+        module = import_graph(graph).module
+        text = str(module)
+    assert "rsqrt" in text and "iota" not in text, text
+    assert failures(graph) == []
+
+
 def spread(samples: list[Any], count: int) -> list[Any]:
     """The first, the last, and some between."""
     count = min(count, len(samples))

@@ -14,6 +14,8 @@ HALF = (torch.bfloat16, torch.float16)
 CALLS = {
     "native_batch_norm": lambda x, w, r: (aten.native_batch_norm.default, x, w, w, r, r, True, 0.1, 1e-5),
     "legit": lambda x, w, r: (aten._native_batch_norm_legit_functional.default, x, w, w, r, r, True, 0.1, 1e-5),
+    "with update": lambda x, w, r: (aten._batch_norm_with_update_functional.default, x, w, w, r, r, 0.1, 1e-5),
+    "no update": lambda x, w, r: (aten._batch_norm_no_update.default, x, w, w, r, r, 0.1, 1e-5),
     "no statistics": lambda x, w, r: (aten._native_batch_norm_legit.no_stats, x, w, w, True, 0.1, 1e-5),
     "evaluation": lambda x, w, r: (aten._native_batch_norm_legit_no_training.default, x, w, w, r, r, 0.1, 1e-5),
     "group norm": lambda x, w, r: (aten.native_group_norm.default, x, w, w, 2, 4, 9, 2, 1e-5),
@@ -24,7 +26,7 @@ CALLS = {
 @pytest.mark.parametrize("name", CALLS)
 def test_statistics(name):
     for dtype in (*HALF, torch.float32):
-        for parameters in {torch.float32, torch.float32 if name == "legit" else dtype}:
+        for parameters in {torch.float32, dtype}:
             w, r = torch.ones(2, 4, dtype=parameters)
             call, *args = CALLS[name](torch.ones(2, 4, 3, 3, dtype=dtype), w, r)
             assert [y.dtype for y in fakes(call, tuple(args), {}, False)] == [y.dtype for y in call(*args)]
