@@ -65,6 +65,8 @@ def framed(
     split = ThreadSplit(Vector(None, 1), chunk=chunk, items=items, work=work, least=2)
     entry = entry_text(kernel, split, names, name, target, e.scratch_bytes)
     parts = [*e.text.functions.values(), body or body_text(e), entry, PART_FUNCTION]
+    if any(node.kind == "check_index" for node in kernel.nodes):
+        parts.append(bad_index_text(kernel, names, name, target))
     declarations = e.text.declarations + LIBGOMP + [DECLARATION] * uses_scratch(e)
     return KernelText("\n".join(parts).replace("KERNEL", name), declarations, names)
 

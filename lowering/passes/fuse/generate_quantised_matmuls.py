@@ -16,6 +16,7 @@ from mlirc.lowering.analysis.provenance import view_root
 from mlirc.lowering.cpu.quantised.integers import MOST_COPIED, integer_span
 from mlirc.lowering.fusion.aten_calls import called
 from mlirc.lowering.fusion.quantised_weight import BYTES, COLUMN, FLOATS, STEP, Read, Weight, canonical, weight_at
+from mlirc.lowering.fusion.unpacked_weight import PACKED_DTYPES, UnpackedWeight
 from mlirc.lowering.module.source_lines import source_line
 from mlirc.lowering.module.target_attribute import target_of
 from mlirc.lowering.pipeline.ledger import Ledger
@@ -64,8 +65,9 @@ class GenerateQuantisedMatmuls:
     The kernel computes it in float32 and does not round it to its dtype, so that its error is at most eager's. A rounding that the
     user wrote stays, and so does a subtraction of integers, which may wrap.
 
-    One row by a weight [K, N] that is unpacked from words of several numbers, as GPTQ's is, or from bytes, is sums along k of rows times weight.
-    Fusion computes the weight in them, for a vector of columns at a time, and stores it nowhere (AS IT IS UNPACKED).
+    A weight [K, N] that is unpacked from words of several numbers, as GPTQ's is, or from bytes, is computed in a kernel that sums rows times
+    weight along k, for a vector of columns at a time, and stores it nowhere (AS IT IS UNPACKED). Its columns may stand in another
+    order, as AWQ's do. Where something that it is made of goes to memory, as large as the weight, it is the library's (IN MEMORY).
 
     NOT WRITTEN  the graph writes none of what the kernel reads
     `_int_mm` of a few rows by a weight whose columns lie along k is a kernel, too (INTEGERS): fusion adds what follows to it.
@@ -98,8 +100,9 @@ class GenerateQuantisedMatmuls:
             line = source_line(op.location)
             if (found is None or against == "PACKED") and multiplies_unpacked(op):
                 if ledger.allows(self.name, op):
-                    ledger.record(self.name, "generate", op.operation.name, "AS IT IS UNPACKED", True, line)
-                    replace_by(op, column_sums)
+                    matmul, made = op.operation.name, replace_by(op, lambda op: column_sums(op, written))
+                    rule = "AS IT IS UNPACKED" if made else "IN MEMORY"
+                    ledger.record(self.name, "generate", matmul, rule, made, line)
                 continue
             if found is None or (not against and not ledger.allows(self.name, op)):
                 continue
@@ -108,11 +111,15 @@ class GenerateQuantisedMatmuls:
                 replace_by(op, lambda op, found=found: quantised_kernel(found, op.results[0]))
 
 
-def replace_by(op: Any, build: Callable[[Any], ir.Value]) -> None:
+def replace_by(op: Any, build: Callable[[Any], ir.Value | None]) -> bool:
+    """Whether the op is replaced."""
     with ir.InsertionPoint(op), op.location:
         made = build(op)
+    if made is None:
+        return False
     op.results[0].replace_all_uses_with(made)
     op.operation.erase()
+    return True
 
 
 def matmul_of(op: Any) -> QuantisedMatmul | None:
@@ -195,24 +202,36 @@ def refused_integers(op: Any) -> str:
 
 # ---- a weight of words
 
-PACKED_DTYPES = (torch.int32, torch.int64)
-UNPACKING = ("mlirc.mul", "mlirc.sub", "mlirc.add", "mlirc.cast", "mlirc.view")
+UNPACKING = (
+    "mlirc.mul",
+    "mlirc.sub",
+    "mlirc.add",
+    "mlirc.div",
+    "mlirc.cast",
+    "mlirc.view",
+    "mlirc.copy",
+    "mlirc.index",
+)
 
 
 def multiplies_unpacked(op: Any) -> bool:
-    """Whether the op multiplies one row by a weight that is unpacked from words, for nothing else."""
+    """Whether the op multiplies a few rows by a weight [K, N] that is unpacked from words or bytes, for nothing else."""
     if op.operation.name not in ("mlirc.matmul", "mlirc.addmm"):
         return False
     *_, x, w = op.operands
     rows, weight = info_of(x), info_of(w)
-    if rows.device != "cpu" or rows.dtype not in FLOATS or (rows.rank, weight.rank) != (2, 2) or rows.shape[0] != 1:
+    if rows.device != "cpu" or rows.dtype not in FLOATS or (rows.rank, weight.rank) != (2, 2):
         return False
-    static = all(isinstance(n, int) and n > 0 for n in weight.shape)
-    return static and weight.stride == (weight.shape[1], 1) and comes_of_packed(w)
+    few, (steps, columns) = rows.shape[0], weight.shape
+    if not isinstance(few, int) or not isinstance(steps, int) or not isinstance(columns, int):
+        return False
+    if not 0 < few <= MOST_ROWS or not steps or not columns or few * steps > MOST_COPIED:
+        return False
+    return weight.stride == (columns, 1) and comes_of_packed(w)
 
 
 def comes_of_packed(x: ir.Value) -> bool:
-    """Whether elementwise ops and views, of one reader each, compute it of bytes, or of bits of words."""
+    """Whether elementwise ops, views and gathers, of one reader each, compute it of bytes, or of bits of words."""
     if isinstance(x.owner, ir.Block) or len(list(x.uses)) != 1:
         return False
     op = x.owner
@@ -258,15 +277,19 @@ def integer_kernel(op: Any) -> ir.Value:
     return k.finish([(k.reduce("sum", k.mul(*factors)), (row, column), out)])[0]
 
 
-def column_sums(op: Any) -> ir.Value:
-    """The sums along k of a row times a weight [K, N]."""
+def column_sums(op: Any, written: set[ir.Value]) -> ir.Value | None:
+    """The sums along k of rows times a weight [K, N]; None where the graph writes what that is made of, or something as large as the
+    weight goes to memory all the same."""
     *bias, x, w = op.operands
-    out = info_of(op.results[0])
-    k = KernelBuilder(out.shape, info_of(x).shape[-1:], "unpacked_matmul")
+    out, (steps, columns) = info_of(op.results[0]), info_of(w).shape
+    k = KernelBuilder(out.shape, (steps,), "unpacked_matmul")
     row, column, step = k.dims
-    total = k.reduce(
-        "sum", k.mul(k.cast(k.read(x, (row, step)), torch.float32), k.cast(k.read(w, (step, column)), torch.float32))
-    )
+    assert isinstance(steps, int) and isinstance(columns, int)
+    unpacked = UnpackedWeight(k, {"d1": columns, "d2": steps}, steps * columns)
+    factor = k.cast(unpacked.element(w, (step, column)), torch.float32)
+    if unpacked.in_memory or {view_root(tensor) for tensor in unpacked.tensors} & written:
+        return None
+    total = k.reduce("sum", k.mul(k.cast(k.read(x, (row, step)), torch.float32), factor))
     for b in bias:
         total = k.add(total, k.read(b, broadcast_map(b, (row, column))))
     return k.finish([(total, (row, column), out)])[0]

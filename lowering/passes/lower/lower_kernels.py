@@ -30,6 +30,7 @@ from mlirc.lowering.cpu.matmul.match import match_matmul
 from mlirc.lowering.cpu.quantised.dequantising import quantised_text
 from mlirc.lowering.cpu.quantised.integers import integer_text, match_integers
 from mlirc.lowering.cpu.quantised.match import match_quantised
+from mlirc.lowering.cpu.quantised.unpacking import match_unpacked, unpacked_text
 from mlirc.lowering.kernel.flex_attention import RESULTS, read_problem
 from mlirc.lowering.kernel.launch import run_instead
 from mlirc.lowering.kernel.nodes import (
@@ -183,4 +184,6 @@ def function_text(kernel: Kernel, name: str, target: CpuTarget) -> KernelText:
         made = quantised_text(quantised, name, target)
     if made is None and (integers := match_integers(kernel)):
         made = integer_text(integers, name, target)
+    if made is None and (unpacked := match_unpacked(kernel)):
+        made = unpacked_text(unpacked, name, target)
     return made or kernel_text(kernel, name, target)

@@ -1,0 +1,215 @@
+"""Gemm of a few rows by a weight [K, N] that the kernel itself computes, of packed words say: each element is computed once, in registers.
+
+copy the rows as float32, transposed
+for column block:                               threads split them
+  for block of steps along k:
+    for k in block:                             sums[row, vector of columns] += row[k] * weight[k, vector]
+    tile += sums
+  epilogue over the rows of the block
+
+The weight is any scalar work that depends on k and the column alone.
+
+    parallel = "4, 4096", inner = "2048"
+    %q = and(shift_right(read(%w) {map = "d2//8, d1"}, 4 * (d2 % 8)), 15)
+    %s = reduce(mul(read(%x) {map = "d0, d2"}, mul(cast(%q), read(%scale) {map = "d2//128, d1"}))) {kind = "sum"}
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+from mlirc.dialects.core import symbols
+from mlirc.dialects.core.symbols import Int
+from mlirc.lowering.cpu.emitter.addresses import BYTE, F32, advance, lanes_below, load_floats, load_scalar, store_floats
+from mlirc.lowering.cpu.loops.frame import KernelText
+from mlirc.lowering.cpu.math.builder import Value
+from mlirc.lowering.cpu.matmul.column_blocks import CopiedRowsWriter, Range
+from mlirc.lowering.cpu.matmul.factors import broadcast
+from mlirc.lowering.cpu.matmul.match import Gemm
+from mlirc.lowering.cpu.quantised.match import FLOATS, MOST_ROWS, nodes_inside, outside, read_of
+from mlirc.lowering.kernel.axes import Axis
+from mlirc.lowering.kernel.matmul import has_dims
+from mlirc.lowering.kernel.nodes import Kernel, Node
+from mlirc.lowering.target import CpuTarget
+
+MOST_COPIED = 256 << 10  # elements of all copied rows, 4 bytes each, on a thread's stack
+BLOCK = 128  # steps along k that are summed before they are added to the tile
+UNROLLED = 8  # steps, at most
+MOST_VECTORS = 4  # of a column block
+PLAIN = ("reduce", "scan")  # kinds of nodes that a weight has none of
+
+
+@dataclass(frozen=True)
+class UnpackedGemm:
+    """rows @ weight, for a static number of rows that is small; `nodes` are what the weight is computed of, operands first."""
+
+    gemm: Gemm
+    weight: Node
+    nodes: list[Node]
+
+
+def match_unpacked(kernel: Kernel) -> UnpackedGemm | None:
+    """The kernel as an UnpackedGemm, or None where it is none. Leaves `kernel` as it was."""
+    sums = [n for n in kernel.nodes if n.kind == "reduce"]
+    if len(sums) != 1 or len(kernel.inner) != 1 or sums[0].attributes["kind"] != "sum":
+        return None
+    (total,), ((k, steps),) = sums, kernel.inner.items()
+    if total.dtype != F32 or total.operands[0].kind != "mul" or not isinstance(steps, int) or not steps:
+        return None
+    return next((found for found in (match_factors(kernel, total, k, *pair) for pair in orders(total)) if found), None)
+
+
+def orders(total: Node) -> list[tuple[Node, Node]]:
+    x, w = total.operands[0].operands
+    return [(x, w), (w, x)]
+
+
+def match_factors(kernel: Kernel, total: Node, k: str, x: Node, w: Node) -> UnpackedGemm | None:
+    rows, columns = read_of(x), w.dims - {k}
+    if rows is None or rows.dtype not in FLOATS or len(columns) != 1 or k not in w.dims or w.dtype != F32:
+        return None
+    (n,) = columns
+    if n not in kernel.parallel or n in rows.address.dims or not isinstance(kernel.parallel[n], int):
+        return None
+    m = [d for d in kernel.parallel if d != n]
+    m_size = symbols.product(kernel.parallel[d] for d in m)
+    lda = rows.address.strides.get(m[0], 0) if m else 0
+    if len(m) > 1 or not isinstance(m_size, int) or not 0 < m_size <= MOST_ROWS or not isinstance(lda, int):
+        return None
+    inside = nodes_inside(total)
+    nodes = nodes_inside(w)
+    epilogue = [node for node in kernel.nodes if node not in inside]
+    if rows.address.strides.get(k) != 1 or has_dims(rows.address.rest) or not outside(kernel, epilogue, k):
+        return None
+    if any(node.kind in PLAIN for node in nodes) or m_size * kernel.inner[k] > MOST_COPIED:  # type: ignore[operator]
+        return None
+    axes = [Axis(d, kernel.parallel[d], False) for d in m]
+    n_axis, k_axis = Axis(n, kernel.parallel[n], False), Axis(k, kernel.inner[k], True)
+    gemm = Gemm(kernel, [(total, rows)], rows, axes, n_axis, k_axis, lda, 1, epilogue, False, (0, 1))
+    return UnpackedGemm(gemm, w, [node for node in kernel.nodes if node in nodes])
+
+
+def unpacked_text(found: UnpackedGemm, name: str, target: CpuTarget) -> KernelText:
+    return UnpackingWriter(found, name, target).write()
+
+
+class UnpackingWriter(CopiedRowsWriter):
+    """Writes the functions.
+
+    vectors   of a column block: as many as registers hold the sums of
+    """
+
+    panel = MOST_COPIED  # all rows: one thread does them
+    large = 1 << 20
+
+    def __init__(self, found: UnpackedGemm, name: str, target: CpuTarget):
+        super().__init__(found.gemm, name, target)
+        self.weight, self.weight_nodes = found.weight, found.nodes
+        self.rows, self.length = int(found.gemm.m_size), found.gemm.k_size  # type: ignore[arg-type]
+        registers = 32 if target.vector_bytes == 64 else 16
+        fit = next((v for v in (MOST_VECTORS, 2) if v * (self.rows + 1) + 4 <= registers), 1)
+        self.vectors = min(fit, -(-self.p.n_size // self.lanes))
+        self.block_columns = self.vectors * self.lanes
+        self.unrolled = next(u for u in (UNROLLED, 4, 2, 1) if self.length % u == 0)
+        self.chunk = self.chunk_of(self.block_columns * self.length)
+
+    def make_room(self) -> None:
+        self.take("tile", self.rows * self.block_columns)
+        self.take("rows", self.rows * self.length)
+
+    def loops(self) -> tuple[Int, Int, int]:
+        """Threads share the column blocks, however few."""
+        e = self.e
+        self.m, self.k = e.i64(self.rows), e.i64(self.length)
+        self.claim_column_blocks((e.i64(0), e.i64(1)))
+        work = symbols.floordiv(symbols.product([self.p.m_size, self.p.n_size, self.length]), self.alike)
+        return work, self.column_blocks, self.chunk
+
+    def copy_rows(self) -> None:
+        """rows[k, i] = row i in float32."""
+        e, b, dtype = self.e, self.e.index, self.p.dtype
+        x, apart = self.rows_from()
+
+        with e.each(0, self.rows) as i, e.each(0, self.length) as k:
+            source = advance(e, advance(e, x, b.mul(i, apart), BYTE), k, dtype)
+            value = e.builder(F32).cast(load_scalar(e, source, dtype), F32)
+            to = advance(e, e.env["rows"], b.add(b.mul(k, e.i64(self.rows)), i))
+            e.lines.append(f"llvm.store {value}, {to} {{alignment = 4 : i64}} : f32, !llvm.ptr")
+
+    # ---- column blocks
+
+    def each_column_block(self, column_blocks: Range) -> None:
+        e, b = self.e, self.e.index
+        with e.each(*column_blocks) as column_block:
+            first = b.mul(column_block, e.i64(self.block_columns))
+            for columns in self.whole_or_rest(column_block):
+                whole, rest = divmod(columns, self.lanes)
+                if whole:
+                    self.several(first, whole, None)
+                if rest:
+                    at = b.add(first, e.i64(whole * self.lanes))
+                    self.several(at, 1, lanes_below(e, e.i64(rest)))
+
+    def several(self, first: Value, vectors: int, mask: Value | None) -> None:
+        """The results in so many vectors of columns from `first` on."""
+        e, b = self.e, self.e.index
+        firsts = [b.add(first, e.i64(v * self.lanes)) if v else first for v in range(vectors)]
+        wide = e.builder(F32, True)
+        zeros = [wide.constant(0, F32)] * (self.rows * vectors)
+        tiles = [self.place(i, v) for i in range(self.rows) for v in range(vectors)]
+        for place in tiles:
+            store_floats(e, zeros[0], place)
+        types = [wide.type_text(F32)] * len(zeros)
+
+        known = [self.known_of_columns(at, mask) for at in firsts]
+
+        def steps(k: Value, sums: list[Value]) -> list[Value]:
+            for u in range(self.unrolled):
+                sums = self.step_along_k(b.add(k, e.i64(u)) if u else k, sums, known, mask)
+            return sums
+
+        with e.each(0, self.length, BLOCK) as block:
+            end = b.minimum(b.add(block, e.i64(BLOCK)), self.k)
+            sums = e.loop(block, end, e.i64(self.unrolled), zeros, types, steps)
+            for total, place in zip(sums, tiles, strict=True):
+                store_floats(e, e.builder(F32, True).add(total, load_floats(e, place, F32)), place)
+        with e.scope():
+            for i in range(self.rows):
+                for v, at in enumerate(firsts):
+                    with e.scope():
+                        self.bind_row(e.i64(i))
+                        self.finish_vector(at, [self.place(i, v)], mask)
+
+    def place(self, i: int, v: int) -> Value:
+        return advance(self.e, self.e.env["tile"], self.e.i64(i * self.block_columns + v * self.lanes))
+
+    def known_of_columns(self, first: Value, mask: Value | None) -> dict[Any, Any]:
+        """What the vector of columns from `first` on decides alone."""
+        e = self.e
+        with e.scope():
+            e.nodes, e.mask = self.weight_nodes, mask
+            e.env[self.p.n.name] = first
+            e.enter(self.p.n.name)
+            e.nodes = ()
+            return e.env
+
+    def step_along_k(self, k: Value, sums: list[Value], known: list[dict[Any, Any]], mask: Value | None) -> list[Value]:
+        """The sums with the products of one step along k."""
+        e, b, wide = self.e, self.e.index, self.e.builder(F32, True)
+        sums, weights = list(sums), []
+        with e.scope():
+            e.nodes = self.weight_nodes
+            e.env[self.p.k.name] = k
+            e.enter(self.p.k.name)
+            of_step = e.env
+            for of_columns in known:
+                with e.scope():
+                    e.env, e.mask = {**of_columns, **of_step}, mask
+                    e.enter(self.p.n.name)
+                    weights.append(e.operand(self.weight, True))
+            e.nodes = ()
+        start = advance(e, e.env["rows"], b.mul(k, e.i64(self.rows)))
+        for i in range(self.rows):
+            x = broadcast(wide, load_scalar(e, advance(e, start, e.i64(i)), F32), F32)
+            for v, weight in enumerate(weights):
+                sums[i * len(weights) + v] = wide.fma(x, weight, sums[i * len(weights) + v])
+        return sums
