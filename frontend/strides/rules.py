@@ -131,6 +131,13 @@ def _of_convolution(result: torch.Tensor, args: tuple) -> tuple | None:
     return weight.stride() if ".Slow" in chosen else None
 
 
+def _of_efficient_attention(result: torch.Tensor, args: tuple) -> tuple | None:
+    """Gradients of query, key and value are new, unless they share a storage; that of a bias is part of a wider one, as PyTorch promises."""
+    bias, shared = args[4], len(args) > SHARED_STORAGE and args[SHARED_STORAGE]
+    of_bias = bias is not None and order.all_same(result.shape, bias.shape)
+    return None if shared or of_bias else row_major(result, args)
+
+
 def _decides(first: torch.Tensor, result: torch.Tensor) -> bool:
     """Whether the first operand lies as the result is promised to, and no other has a say.
 
@@ -241,6 +248,7 @@ def _is_channels_last(x: torch.Tensor) -> bool:
     return True
 
 
+SHARED_STORAGE = 19  # the argument's position, of _efficient_attention_backward
 ROW_MAJOR = (
     aten.masked_fill.Scalar,
     aten.tril.default,
@@ -324,6 +332,7 @@ EXACT: dict[Any, Rule] = {
     aten.leaky_relu_backward.default: iterated(1, 0),
     aten.rrelu_with_noise_backward.default: _randomized_relu,
     aten.threshold_backward.default: iterated(1, 0),
+    aten._efficient_attention_backward.default: _of_efficient_attention,
 }
 EXACT_ON_CPU: dict[Any, Rule] = {aten.convolution_backward.default: _of_convolution}
 AS_PROMISED = (aten.clone.default, aten.frexp.Tensor, aten.mvlgamma.default)

@@ -6,7 +6,9 @@ Statistics that are rounded to a half type make gradients of autocast's models s
 import pytest
 import torch
 from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
 
+from mlirc.frontend.strides.traced import with_eager_strides
 from tests.frontend.strides.layouts import fakes
 
 aten = torch.ops.aten
@@ -75,3 +77,17 @@ def test_pixels_of_no_elements_have_the_sizes_of_eager(shape):
     x = torch.rand(shape)
     for one, other in zip(f(x), torch.compile(f, backend="mlirc", options={"fallback": "error"})(x), strict=True):
         assert one.shape == other.shape and torch.equal(one, other)
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_gradients_of_efficient_attention_are_row_major(shared):
+    """On a GPU, whatever the strides of query, key and value."""
+    mode = FakeTensorMode()
+    with mode:
+        q = torch.empty(2, 4, 5, 8, device="cuda").transpose(1, 2)
+        rows, number = torch.empty(2, 4, 32, device="cuda"), torch.empty((), device="cuda", dtype=torch.int64)
+    call = aten._efficient_attention_backward.default
+    args = (q, q, q, q, None, q, None, None, 5, 5, rows, 0.0, number, number, 0, False)
+    with with_eager_strides([q]), mode:
+        made = call(*args, shared_storage_dqdkdv=shared)
+    assert [x.is_contiguous() for x in made[:3]] == 3 * [not shared], [x.stride() for x in made[:3]]
