@@ -31,6 +31,7 @@ BY_HAND = (
     f'"mlirc.convolution_add"(%0, %1, %2, %3) {{after = "shift, relu", {WINDOWS}}} : ({IMAGES}, {FILTERS}, {WIDE}, {FACTOR}) -> {WIDE}',
     f'"mlirc.transposed_convolution"(%0, %1) {{after = "", more = "0, 0", {WINDOWS}}} : ({WIDE}, {FILTERS}) -> {IMAGES}',
     f'"mlirc.fused_convolution"(%0, %1) {{{WINDOWS}}} : ({IMAGES}, tensor<8x1x3x3xf32>) -> {IMAGES}',
+    f'"mlirc.grouped_convolution"(%0, %1) {{{WINDOWS}, groups = "4"}} : ({IMAGES}, tensor<1x3x2x3x16xf32>) -> {WIDE}',
     f'"mlirc.convolution_weight_gradient"(%0, %1) {{{WINDOWS}, window = "3, 3"}} : ({IMAGES}, {WIDE}) -> {FILTERS}',
     f'"mlirc.depthwise_weight_gradient"(%0, %1) {{{WINDOWS}, parts = "2", window = "3, 3"}} : ({IMAGES}, {IMAGES}) -> tensor<2x3x3x8xf32>',
     f'"mlirc.philox_uniform"(%0, %1, %2) {{threads = 256 : i64, width = 4 : i64}} : ({PLACES}, {PLACES}, {PLACES}) -> tensor<6x10xf32>',

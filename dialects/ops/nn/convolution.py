@@ -13,6 +13,7 @@ import torch
 from mlirc.dialects.core import symbols
 from mlirc.dialects.core.bindings import ext, ir
 from mlirc.dialects.core.dialect import Op, attribute_value
+from mlirc.dialects.core.symbols import Int
 from mlirc.dialects.core.tensor_types import info_of
 from mlirc.dialects.ops.nn.pooling import both
 
@@ -139,26 +140,67 @@ class FusedConvolution(Op, name="fused_convolution", traits=[ext.Pure]):
     @staticmethod
     def kernel(make, op):
         (x, w), info = op.operands, info_of(op.results[0])
-        image, (_, channels, *taps) = info_of(x).shape[2:], info_of(w).shape
+        _, channels, *taps = info_of(w).shape
         depthwise = channels != info_of(x).shape[1]
         k = make(info.shape, taps if depthwise else (channels, *taps), label="convolution")
         (n, filter_, *windows), (*channel, down, along) = k.parallel_dims, k.inner_dims
         c, factor = (filter_, 0) if depthwise else (channel[0], channel[0])
-        at, mask = [], None
-        settings = (symbols.parse_numbers(attribute_value(op.attributes[name])) for name in SETTINGS)
-        for window, tap, size, taps_here, count, stride, padding, dilation in zip(
-            windows, (down, along), image, taps, info.shape[2:], *settings, strict=True
-        ):
-            place = window * stride + tap * dilation - padding
-            at.append(place)
-            if padding:
-                mask = both(k, mask, k.ge(k.size(place), 0))
-            last = (count - 1) * stride + (taps_here - 1) * dilation - padding
-            if not symbols.known_nonnegative(size - 1 - last):
-                mask = both(k, mask, k.lt(k.size(place), k.size(size)))
+        at, mask = places(k, op, windows, (down, along), taps)
         # neither is read outside: an infinite weight would make NaN of the padding's zeros
         product = k.mul(k.read(x, (n, c, *at), mask=mask), k.read(w, (filter_, factor, down, along), mask=mask))
         return k.finish([(k.reduce("sum", product), k.parallel_dims, info)])
+
+
+class GroupedConvolution(Op, name="grouped_convolution", traits=[ext.Pure]):
+    """The convolution of x [N, C, H, W] in `groups`, as a kernel, with which what follows fuses: filters o of a group read the channels of
+    this group alone. w [tiles, KH, C / groups, KW, lanes] has filter o at w[o // lanes, :, :, :, o % lanes]; those past the last are not
+    read. lowering/cpu/convolution/grouped.py writes its code.
+
+    after:  sum over the taps inside the image of x[n, o // (O / groups) * (C / groups) + c, ...] * w[o // lanes, kh, c, kw, o % lanes]
+    """
+
+    x: ext.Operand[Any]
+    w: ext.Operand[Any]
+    groups: ir.StringAttr
+    stride: ir.StringAttr
+    padding: ir.StringAttr
+    dilation: ir.StringAttr
+    out: ext.Result[Any]
+
+    @staticmethod
+    def kernel(make, op):
+        (x, w), info = op.operands, info_of(op.results[0])
+        _, high, channels, wide, lanes = info_of(w).shape
+        (groups,) = symbols.parse_numbers(attribute_value(op.attributes["groups"]))
+        filters, every = info.shape[1], info_of(x).shape[1]
+        if groups < 1 or every != channels * groups or filters % groups:
+            raise ValueError(f"{every} channels and {filters} filters are no {groups} groups of {channels} channels")
+        k = make(info.shape, (high, channels, wide), label="convolution")
+        (n, filter_, *windows), (down, channel, along) = k.parallel_dims, k.inner_dims
+        at, mask = places(k, op, windows, (down, along), (high, wide))
+        c = symbols.floordiv(filter_, filters // groups) * channels + channel
+        tile, lane = symbols.floordiv(filter_, lanes), symbols.mod(filter_, lanes)
+        # neither is read outside: an infinite weight would make NaN of the padding's zeros
+        product = k.mul(k.read(x, (n, c, *at), mask=mask), k.read(w, (tile, down, channel, along, lane), mask=mask))
+        return k.finish([(k.reduce("sum", product), k.parallel_dims, info)])
+
+
+def places(k: Any, op: Any, windows: Sequence[Int], along: Sequence[Int], taps: Sequence[Int]) -> tuple[list[Int], Any]:
+    """Where in an image the taps `along` of `windows` are, down and along; and whether they are inside, None where all are."""
+    at, mask = [], None
+    settings = (symbols.parse_numbers(attribute_value(op.attributes[name])) for name in SETTINGS)
+    image, counts = info_of(op.operands[0]).shape[2:], info_of(op.results[0]).shape[2:]
+    for window, tap, size, here, count, stride, padding, dilation in zip(
+        windows, along, image, taps, counts, *settings, strict=True
+    ):
+        place = window * stride + tap * dilation - padding
+        at.append(place)
+        if padding:
+            mask = both(k, mask, k.ge(k.size(place), 0))
+        last = (count - 1) * stride + (here - 1) * dilation - padding
+        if not symbols.known_nonnegative(size - 1 - last):
+            mask = both(k, mask, k.lt(k.size(place), k.size(size)))
+    return at, mask
 
 
 class DepthwiseWeightGradient(Op, name="depthwise_weight_gradient", traits=[ext.Pure]):

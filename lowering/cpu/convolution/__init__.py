@@ -1,1 +1,1 @@
-"""Convolutions of channels-last images, Winograd's and depthwise ones, and their gradients."""
+"""Convolutions of channels-last images, Winograd's, depthwise ones and those in groups, and their gradients."""

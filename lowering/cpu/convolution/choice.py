@@ -25,6 +25,7 @@ BEGIN = 100_000  # overhead of a call of oneDNN, in ns
 # gradients of weights
 OURS, LIBRARY, LIBRARY_WEIGHT = 0.005, 0.002, -0.003
 FEW_OF_GROUP, IMAGE_OF_GROUPS, WEIGHT_OF_GROUPS, MANY_OF_GROUP = 8, 0.05, 0.3, -0.003
+MANY_IN_GROUP = 64  # channels of a group from which on oneDNN's packed weights are faster for pixels, and with AVX2
 # most elements of a filter, taps, and windows of a row, for which a kernel's scratch is small
 MOST_STEPS, MOST_TAPS, MOST_WINDOWS = 8192, 128, 2048
 MOST_PIXELS = 8192  # pixels that a depthwise weight gradient packs for a vector of channels, at most
@@ -228,6 +229,28 @@ class Choice:
             filters, channels, image, results = channels, filters, results, image
         sizes = WinogradSizes(kind, self.x[0], channels, filters, tuple(taps), image, *results)
         return results_of_tile(sizes, self.target) is not None
+
+
+def generates_groups(channels: int, taps: Sequence[int], target: CpuTarget) -> bool:
+    """Whether a convolution in groups of `channels`, by filters of `taps`, is generated, where its weights are a parameter's, and the
+    width of images is known.
+
+    One thread, processor time of oneDNN's call with packed weights over ours, 3x3 unless said otherwise, images alone | eight:
+
+                                   AVX-512        AVX2                                  AVX-512        AVX2
+        128 in 32 groups, 56x56    2.16 | 2.10    2.29     192 in 4, 28x28              1.15 | 1.09    1.05
+        256 in 32, 28x28           1.58 | 1.81    1.52     256 in 4, 28x28              1.06 | 0.99    1.02
+        256 in 32, 56x56 by 2      1.23 | 1.46    1.23     512 in 8, 14x14              1.20 | 1.21    0.89
+        96 in 8, 28x28             2.44 | 2.11    1.70     512 in 2, 14x14              1.00 | 1.03    0.84
+        512 in 32, 14x14           1.35 | 1.21    1.16     60 -> 240 in 3, 1x1, 28x28   1.39 | 1.13    1.23
+        1512 in 63, 7x7            1.26 | 1.68    1.15     256 in 4, 1x1, 28x28         1.11 | 0.91    1.03
+
+    Where the width is not known, and windows at both ends of a row are taken one by one, it is 0.18 to 1.94.
+    """
+    if channels < 2 or not target.has_avx2:
+        return False
+    few = channels < MANY_IN_GROUP
+    return few or (target.has_avx512 and math.prod(taps) > 1)
 
 
 def compared(choice: Choice) -> dict[str, int]:

@@ -305,18 +305,10 @@ class TapSums:
                 return [wide.fma(a, b, total) for a, b, total in zip(*factors, sums, strict=True)]
 
             return e.loop(e.i64(0), self.counts[1], e.i64(1), sums, [wide.type_text(F32)] * len(sums), tap)
-        pixels: dict[tuple[int, int], list[tuple[int, int]]] = {}
-        stride, dilation = self.apart()
-        for window, taps in enumerate(self.block.inside):
-            for tap_ in taps:
-                place = (window * stride + tap_ * dilation, 0) if stride else (window, tap_)
-                pixels.setdefault(place, []).append((window, tap_))
         weights: dict[int, list[Value]] = {}
         made = list(sums)
-        for _, met in sorted(pixels.items()):
-            window, first = met[0]
-            offset = e.index.add(self.times(e.i64(window), self.steps[6]), self.times(e.i64(first), self.steps[2]))
-            pixel = self.pixel(advance(e, x, offset), vectors, mask)
+        for place, met in self.pixels_met().items():
+            pixel = self.pixel(advance(e, x, self.offset(*place)), vectors, mask)
             for window, number in met:
                 if number not in weights:
                     at = advance(e, w, self.times(e.i64(number), self.steps[3]))
@@ -325,6 +317,22 @@ class TapSums:
                     k = window * vectors + v
                     made[k] = wide.fma(pixel[v], weights[number][v], made[k])
         return made
+
+    def pixels_met(self) -> dict[tuple[int, int], list[tuple[int, int]]]:
+        """The windows of the block, each with the tap, that meet each pixel; by the first of them."""
+        assert self.block.inside is not None
+        pixels: dict[tuple[int, int], list[tuple[int, int]]] = {}
+        stride, dilation = self.apart()
+        for window, taps in enumerate(self.block.inside):
+            for tap in taps:
+                place = (window * stride + tap * dilation, 0) if stride else (window, tap)
+                pixels.setdefault(place, []).append((window, tap))
+        return {met[0]: met for _, met in sorted(pixels.items())}
+
+    def offset(self, window: int, tap: int) -> Value:
+        """Elements of the image from the block's first pixel to the tap of a window."""
+        e = self.e
+        return e.index.add(self.times(e.i64(window), self.steps[6]), self.times(e.i64(tap), self.steps[2]))
 
     def apart(self) -> tuple[int, int]:
         """Elements from window to window, and from tap to tap, where they are known; else zeros."""

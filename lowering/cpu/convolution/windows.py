@@ -74,6 +74,32 @@ class WindowedSum:
 
 def match_windows(kernel: Kernel) -> WindowedSum | None:
     """The kernel as a WindowedSum, or None where it is none that fast code is written for. Leaves `kernel` as it was."""
+    found = windowed_reads(kernel)
+    if found is None:
+        return None
+    total, x, w, epilogue = found
+    if has_dims(x.address.rest) or has_dims(w.address.rest):
+        return None
+    axes = axes_of(kernel, x, w)
+    if axes is None:
+        return None
+    channel, *others = axes
+    taps = taps_of(kernel, x, w, {axis.name for axis in others})
+    if taps is None:
+        return None
+    more, down, along = taps
+    column = next((axis for axis in others if axis.name == along.window), None)
+    if column is None and others and not along.window:  # of windows that all lie inside: the nearest ones
+        free = [axis for axis in others if axis.name != down.window]
+        column = min(free, key=lambda axis: _distance(x, axis), default=None)
+    if column is not None and column.name == down.window:
+        return None
+    rows = [axis for axis in others if axis is not column]
+    return WindowedSum(kernel, total, x, w, channel, rows, column, more, down, along, epilogue)
+
+
+def windowed_reads(kernel: Kernel) -> tuple[Node, Access, Access, list[Node]] | None:
+    """The one sum of a kernel, of products of two float32 reads under the same mask; these; and what follows. None for another kernel."""
     sums = [n for n in kernel.nodes if n.kind == "reduce"]
     if len(sums) != 1 or not 1 <= len(kernel.inner) <= 3:
         return None
@@ -84,7 +110,7 @@ def match_windows(kernel: Kernel) -> WindowedSum | None:
     x, w = product.operands
     if not (x.kind == w.kind == "read" and x.dtype == w.dtype == torch.float32) or x.access.mask is not w.access.mask:
         return None
-    if x.access.scalars or w.access.scalars or has_dims(x.access.address.rest) or has_dims(w.access.address.rest):
+    if x.access.scalars or w.access.scalars:
         return None
     inside = below(total)
     epilogue = [n for n in kernel.nodes if n not in inside]
@@ -93,22 +119,7 @@ def match_windows(kernel: Kernel) -> WindowedSum | None:
         return None
     if any(inner & (o.node.dims | o.access.address.dims) for o in kernel.outputs):
         return None
-    axes = axes_of(kernel, x.access, w.access)
-    if axes is None:
-        return None
-    channel, *others = axes
-    taps = taps_of(kernel, x.access, w.access, {axis.name for axis in others})
-    if taps is None:
-        return None
-    more, down, along = taps
-    column = next((axis for axis in others if axis.name == along.window), None)
-    if column is None and others and not along.window:  # of windows that all lie inside: the nearest ones
-        free = [axis for axis in others if axis.name != down.window]
-        column = min(free, key=lambda axis: _distance(x.access, axis), default=None)
-    if column is not None and column.name == down.window:
-        return None
-    rows = [axis for axis in others if axis is not column]
-    return WindowedSum(kernel, total, x.access, w.access, channel, rows, column, more, down, along, epilogue)
+    return total, x.access, w.access, epilogue
 
 
 def below(root: Node) -> set[Node]:

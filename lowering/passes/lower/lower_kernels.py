@@ -19,6 +19,8 @@ from mlirc.lowering.cpu.convolution.depthwise_call import Depthwise, depthwise_p
 from mlirc.lowering.cpu.convolution.depthwise_weight_gradient import depthwise_text
 from mlirc.lowering.cpu.convolution.direct import direct_text
 from mlirc.lowering.cpu.convolution.forward import convolution_text
+from mlirc.lowering.cpu.convolution.grouped import grouped_text
+from mlirc.lowering.cpu.convolution.grouped_windows import match_groups
 from mlirc.lowering.cpu.convolution.plan import plan
 from mlirc.lowering.cpu.convolution.weight_gradient import weight_gradient_text
 from mlirc.lowering.cpu.convolution.windows import match_windows
@@ -180,6 +182,8 @@ def function_text(kernel: Kernel, name: str, target: CpuTarget) -> KernelText:
     made = gemm_text(matmul, name, target) if matmul else None
     if made is None and (windows := match_windows(kernel)):
         made = direct_text(windows, name, target)
+    if made is None and (groups := match_groups(kernel, target.vector_bytes // 4)):
+        made = grouped_text(groups, name, target)
     if made is None and (quantised := match_quantised(kernel)):
         made = quantised_text(quantised, name, target)
     if made is None and (integers := match_integers(kernel)):

@@ -8,12 +8,12 @@ import torch
 
 from mlirc.dialects.core.bindings import ir
 from mlirc.dialects.core.dialect import create
-from mlirc.dialects.core.graph_builder import GraphBuilder
+from mlirc.dialects.core.graph_builder import GraphBuilder, constant_text
 from mlirc.dialects.core.symbols import floordiv, mod, symbol
 from mlirc.dialects.core.tensor_types import TensorInfo, info_of, type_of
 from mlirc.dialects.ops.rows.group_norm import append_ones
 from mlirc.lowering.analysis.provenance import sources_of
-from mlirc.lowering.cpu.convolution.choice import Choice, along
+from mlirc.lowering.cpu.convolution.choice import Choice, along, generates_groups
 from mlirc.lowering.cpu.convolution.windows import MOST_TAPS
 from mlirc.lowering.files.packed_weights import CONVOLVE, CONVOLVE_BINARY, REORDER
 from mlirc.lowering.fusion.aten_calls import arguments, call_aten
@@ -53,8 +53,8 @@ class FoldConvolutions:
     A kernel of ours (`mlirc.convolution`) takes what needs fewer multiplications so, and reads large weights where they are,
     unpacked (convolution/choice.py). It takes a relu that follows, too. oneDNN does not: its relu of NaN is 0.
     Rows [N, C, W] are images of one row.
-    A depthwise convolution, or one of few channels, becomes a kernel (`mlirc.fused_convolution`), and one of a pixel a matmul: fusion gives
-    them what follows.
+    A depthwise convolution, or one of few channels, becomes a kernel (`mlirc.fused_convolution`), one in groups too
+    (`mlirc.grouped_convolution`), and one of a pixel a matmul: fusion gives them what follows.
     PARAMETER: the weight, the bias and the statistics must be parameters, or depend on these alone: hoist-parameters then
     computes %p and %b when they change. What stands between convolutions keeps its values in channels-last order (channels_last.py);
     the graph's inputs and results stay as eager has them.
@@ -117,9 +117,10 @@ def fold(op: Any, fixed: set) -> tuple[ir.Value, ir.Value]:
     if norm is not None:
         chain.append(norm)
     value = chain[-1].results[0]
-    if is_direct(op) or is_matmul(op):
+    kernel = direct if is_direct(op) else matmul_of if is_matmul(op) else grouped if is_grouped(op) else None
+    if kernel is not None:
         with ir.InsertionPoint(chain[-1]), chain[-1].location:
-            made = (direct if is_direct(op) else matmul_of)(op, norm, channels_last(as_wide(info_of(value))))
+            made = kernel(op, norm, channels_last(as_wide(info_of(value))))
             return replaced(chain, of_rank(made, info_of(value).rank))
     user = only_user(value)
     # in groups, PyTorch's adds by a second call, which has no bfloat16
@@ -218,6 +219,42 @@ def direct(op: Any, norm: Any | None, info: TensorInfo) -> ir.Value:
     x = of_rank(in_channels_last(x) if groups > 1 else x, 4)  # few channels are read where they are
     made = create("fused_convolution", [x, w], [type_of(info)], texts).out
     return made if shift is None else create("add", [made, append_ones(GraphBuilder(), shift, 2)], [type_of(info)]).out
+
+
+def is_grouped(op: Any) -> bool:
+    """Whether it becomes a kernel that computes each group's filters from this group's channels."""
+    (x, w), out = (info_of(v) for v in list(op.operands)[:2]), info_of(op.results[0])
+    _, _, _, _, _, _, transposed, _, groups = arguments(op)
+    (_, channels, *taps), widths = static(w.shape), {isinstance(v.shape[-1], int) for v in (x, out)}
+    fits = groups > 1 and not transposed and w.dtype == F32 and max(taps) <= MOST_TAPS and widths == {True}
+    return fits and generates_groups(channels, taps, target_of(op).cpu)
+
+
+def grouped(op: Any, norm: Any | None, info: TensorInfo) -> ir.Value:
+    """The convolution of a type like `info`."""
+    x, w, *bias = op.operands
+    w, shift = folded_parameters(w, bias, norm, F32) if norm is not None else (w, bias[0] if bias else None)
+    w, (_, _, _, stride, padding, dilation, _, _, groups) = of_rank(w, 4), arguments(op)
+    w = in_vectors(w, target_of(op).cpu.lanes(F32))
+    windows = {"stride": along(stride, 1), "padding": along(padding, 0), "dilation": along(dilation, 1)}
+    texts = {name: ", ".join(map(str, items)) for name, items in windows.items()}
+    x = of_rank(in_channels_last(x), 4)
+    made = create("grouped_convolution", [x, w], [type_of(info)], texts | {"groups": str(groups)}).out
+    return made if shift is None else create("add", [made, append_ones(GraphBuilder(), shift, 2)], [type_of(info)]).out
+
+
+def in_vectors(w: ir.Value, lanes: int) -> ir.Value:
+    """The weights [O, C, KH, KW] as [tiles, KH, C, KW, lanes], contiguous; zeros follow the last filter."""
+    filters, channels, height, width = static(info_of(w).shape)
+    tiles = -(-filters // lanes)
+    if filters % lanes:
+        whole = TensorInfo(F32, (tiles * lanes, channels, height, width))
+        w = create("pad", [w], [type_of(whole)], {"low": "0, 0, 0, 0", "value": constant_text(0.0, F32)}).out
+    a, b, c, d = info_of(w).stride
+    t, i, j, k, lane = (symbol(f"d{n}") for n in range(5))
+    shape = (tiles, height, channels, width, lanes)
+    view = GraphBuilder().view(w, shape, (a * lanes, c, b, d, a), [t * lanes + lane, j, i, k])
+    return create("copy", [view], [type_of(TensorInfo(F32, shape))]).out
 
 
 def is_matmul(op: Any) -> bool:
