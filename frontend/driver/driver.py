@@ -25,7 +25,7 @@ from mlirc.codegen.process.limits import FOR_EACH_NODE, TO_COMPILE, TO_LOAD, add
 from mlirc.frontend.cache.graph_cache import DiskCache
 from mlirc.frontend.cache.trace_cache import CachedTrace
 from mlirc.frontend.capture.aot_autograd import Capture, parameter_positions, refuse_lazy
-from mlirc.frontend.capture.nested_regions import inline_regions
+from mlirc.frontend.capture.taken_functions import rewrite_functions
 from mlirc.frontend.driver.around_calls import around_calls
 from mlirc.frontend.driver.in_budget import Around, in_budget
 from mlirc.frontend.driver.parts import in_parts
@@ -51,7 +51,7 @@ def compile_captured(gm: GraphModule, inputs: Sequence[Any], options: Options) -
     if in_dual_level():
         return eager(gm, tell)
     addresses(TO_LOAD)
-    inline_regions(gm)
+    rewrite_functions(gm)
     while_capturing.load_while_tracing(inputs)
     trace = CachedTrace(gm, inputs, options, load_graph)
     capture = Capture(options, trace, compile_aten)

@@ -17,7 +17,7 @@ from mlirc.codegen.process.limits import with_room
 from mlirc.frontend import statistics
 from mlirc.frontend.cache.compiled import from_data, to_data
 from mlirc.frontend.capture.aot_autograd import Capture, parameter_positions, refuse_lazy
-from mlirc.frontend.capture.nested_regions import inline_regions
+from mlirc.frontend.capture.taken_functions import rewrite_functions
 from mlirc.frontend.driver.boxed_call import Boxed, wrap
 from mlirc.frontend.errors import NoText, UnsupportedGraph
 from mlirc.frontend.fallback.dual_tensors import REASON, in_dual_level
@@ -75,7 +75,7 @@ def compiled_ahead(gm: GraphModule, inputs: Sequence[Any], options: Options) -> 
     refuse_lazy(inputs)
     if in_dual_level():
         raise UnsupportedGraph(REASON)
-    inline_regions(gm)
+    rewrite_functions(gm)
     memory, starts = traced_memory(gm), written_and_viewed(gm)
     parameters, configuration = made.configure(gm, inputs)
     if parameters:

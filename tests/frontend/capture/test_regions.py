@@ -289,3 +289,43 @@ def test_what_no_region_holds_runs_in_eager_and_says_so(name, inputs):
     torch.manual_seed(1)
     torch.testing.assert_close(compiled(inputs[0]), want)
     assert reason in statistics.graphs[0].aten["higher_order.while_loop"][1]
+
+
+def counted(x):
+    """A Python integer is the counter, another is carried as it is, and one is set anew."""
+    return while_loop(
+        lambda i, j, k, x: i + j < 9, lambda i, j, k, x: (i + 2, j, 5, x * 1.5 + (i % 3) * k - j), (0, 2, 7, x)
+    )[3]
+
+
+def counted_down(x):
+    return while_loop(lambda i, x: i > 0, lambda i, x: (i - 1, torch.where(x > i, x, x / 2 + i)), (6, x))[1]
+
+
+def last_count(x):
+    n, y = while_loop(lambda i, x: i < 5, lambda i, x: (i + 1, x + i), (0, x))
+    return y * n
+
+
+def counted_in_half(x):
+    return while_loop(lambda i, x: i < 5, lambda i, x: (i + 1, x + i), (0, x.half()))[1]
+
+
+def doubled_count(x):
+    return while_loop(lambda i, x: i < 99, lambda i, x: (i * 2 + 1, x + i), (0, x))[1]
+
+
+@pytest.mark.parametrize(
+    "loop, compiled",
+    [(counted, True), (counted_down, True), (last_count, False), (counted_in_half, False), (doubled_count, False)],
+)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_loops_that_carry_python_integers(loop, compiled, dtype):
+    """In the compiled graph where they are counters; right otherwise too."""
+    x = (9 * torch.randn(3, 5)).to(dtype)
+    torch._dynamo.reset()
+    statistics.reset()
+    result = torch.compile(loop, backend="mlirc", options={"fallback": "error", "cache": False})(x)
+    torch.testing.assert_close(result, loop(x))
+    called = [name for graph in statistics.graphs for name in graph.aten]
+    assert ("higher_order.while_loop" not in called) == compiled

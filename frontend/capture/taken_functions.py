@@ -1,0 +1,11 @@
+"""What is rewritten of the functions that operators of a graph of Dynamo's take, before AOTAutograd traces it."""
+
+from torch.fx import GraphModule
+
+from mlirc.frontend.capture.counting_loops import carry_tensors
+from mlirc.frontend.capture.nested_regions import inline_regions
+
+
+def rewrite_functions(gm: GraphModule) -> None:
+    inline_regions(gm)
+    carry_tensors(gm)
