@@ -20,6 +20,7 @@ from mlirc.frontend.torch_compat.fake_tensors import detect_fake_mode
 
 aten = torch.ops.aten
 Parts = tuple[Any, Any]
+OWN = "no view, though its operator gives one"  # a key of a node's metadata
 PART = {torch.complex64: torch.float32, torch.complex128: torch.float64}
 BOUNDARY = 1.6  # what reading or writing a complex tensor by its parts costs, in products of complex tensors by ATen
 EXPONENTIAL = 50
@@ -134,6 +135,7 @@ class PartsRewriter:
         self.known[node] = made
         if any(user not in self.chosen for user in node.users):
             whole = self.call(aten.view_as_complex.default, self.stacked(*made))
+            whole.meta[OWN] = True
             self.put(node, whole, lambda user: user not in self.chosen)
 
     def put(self, node: Node, made: Node, where: Callable[[Node], bool] = lambda user: True) -> None:

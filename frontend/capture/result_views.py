@@ -14,6 +14,7 @@ import torch
 from torch.fx import GraphModule, Node
 
 from mlirc.codegen.abi.lazy_tensors import is_traced_zero
+from mlirc.frontend.capture.complex_parts import OWN
 from mlirc.frontend.errors import UnsupportedGraph
 from mlirc.frontend.importer import views
 from mlirc.frontend.importer.importer import storage, storage_of
@@ -46,6 +47,9 @@ def with_views(gm: GraphModule, outputs: Outputs, returned: int) -> list[tuple[s
         elif strided and storage_of(node) not in inputs:
             groups.setdefault(storage_of(node), {}).setdefault(node, k)
     for group in groups.values():
+        for node, k in group.items() if len(group) == 1 else ():
+            if OWN in node.meta and node in own:
+                made[node] = "own", k
         lazy = any(value_of(node).is_conj() or value_of(node).is_neg() for node in group)
         group = {node: k for node, k in group.items() if node in own} if lazy else group
         if len(group) > 1 and not own.isdisjoint(group):

@@ -19,13 +19,13 @@ import torch
 from torch.fx import GraphModule, Node
 
 from mlirc.dialects.core import symbols
+from mlirc.frontend.capture.lazy_results import is_lazy_view
 from mlirc.frontend.capture.replayed_views import ITEM
 from mlirc.frontend.capture.result_views import seen_by
 from mlirc.frontend.errors import UnsupportedGraph
 from mlirc.frontend.importer import views
 from mlirc.frontend.importer.result_outputs import Outputs
 from mlirc.frontend.importer.sizes import environment_of, size
-from mlirc.frontend.importer.storage_readers import LAZY
 
 CUT = (torch.ops.aten.detach.default, torch.ops.aten.view.dtype)
 
@@ -52,13 +52,6 @@ def with_replays(gm: GraphModule, outputs: Outputs, returned: int, gradients: bo
         if lazy and made[place][0] != "replayed":
             raise UnsupportedGraph("a result is a view of an input that negates or conjugates it, under symbolic sizes")
     return made
-
-
-def is_lazy_view(node: Node | None) -> bool:
-    """Whether one of a node's views conjugates or negates: what another undoes is a copy in the graph too."""
-    while node is not None and node.target not in LAZY:
-        node = views.viewed(node)
-    return node is not None
 
 
 def steps_of(node: Node) -> tuple[Node, list] | None:

@@ -14,6 +14,7 @@ from mlirc.dialects.core.bindings import ir
 from mlirc.frontend.cache.compiled import Compiled
 from mlirc.frontend.cache.frozen_parameters import FrozenParameters
 from mlirc.frontend.capture.flex_attention import DENSE
+from mlirc.frontend.capture.lazy_results import in_memory, with_flags
 from mlirc.frontend.capture.result_views import is_view, seen_by, with_views
 from mlirc.frontend.capture.views_to_replay import with_replays
 from mlirc.frontend.cuda_graphs.facts import returned_to_user
@@ -72,14 +73,16 @@ class Emitted:
 
 def import_aten(graph: AtenGraph, folder: CacheFolder | None) -> Lowering:
     """`folder` is where kernels are looked up, and kept."""
-    imported = import_graph(graph.gm, graph.parameters, graph.after_node)
+    results = len(graph.gm.graph.output_node().args[0])  # type: ignore[arg-type]
+    gm, flags = in_memory(graph.gm, returned_to_user(graph.kind, results))
+    imported = import_graph(gm, graph.parameters, graph.after_node)
     if graph.kind == "backward":  # it is the last to use what is saved for it
         next(functions(imported.module)).attributes["mlirc.consumes"] = ir.UnitAttr.get()
     returned = returned_to_user(graph.kind, len(imported.outputs))
-    outputs = with_views(graph.gm, imported.outputs, returned)
+    outputs = with_views(gm, imported.outputs, returned)
     recorded = graph.on_gpu and graph.options.mode in CUDA_GRAPH_MODES
-    outputs = with_replays(graph.gm, outputs, returned, gradients=graph.kind == "forward" and not recorded)
-    outputs = with_objects(graph.gm, imported.module, outputs, returned)
+    outputs = with_replays(gm, outputs, returned, gradients=graph.kind == "forward" and not recorded)
+    outputs = with_flags(with_objects(gm, imported.module, outputs, returned), flags)
     ledger = Ledger(fusion=fusion_log(graph))
     for region in imported.regions:
         made = region.function

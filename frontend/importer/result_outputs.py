@@ -19,6 +19,9 @@ READ: dict[str, Callable[[Any], Any]] = {
     "truth": lambda x: bool(x.item()),
     "zeros": out_of_memory,
     "alias": torch.ops.aten.alias.default,  # a tensor object of its own
+    "own": lambda x: torch.empty(0, dtype=x.dtype, device=x.device).set_(
+        x.untyped_storage(), x.storage_offset(), x.shape, x.stride()
+    ),  # no view, though an operator made it as one
 }
 
 
@@ -26,6 +29,8 @@ def reader(outputs: Outputs) -> Callable[[list], list] | None:
     """What makes the graph's results of the program's; None where they are the same."""
     if all(output == ("result", k) for k, output in enumerate(outputs)):
         return None
+    if any(kind == "lazy" for kind, _ in outputs):
+        return flagged(outputs)
     if not any(kind in ("view", "detach") for kind, _ in outputs):
         return lambda given: [READ[kind](given[x]) if kind in READ else x for kind, x in outputs]
 
@@ -46,6 +51,22 @@ def reader(outputs: Outputs) -> Callable[[list], list] | None:
         return results
 
     return read
+
+
+def flagged(outputs: Outputs) -> Callable[[list], list]:
+    """reader() of outputs some of which are ("lazy", [kind, what, conjugated, negated, detached]): in memory is another value (lazy_results.py)."""
+    read = reader([tuple(x[:2]) if kind == "lazy" else (kind, x) for kind, x in outputs])
+    flags = [(k, *x[2:]) for k, (kind, x) in enumerate(outputs) if kind == "lazy"]
+
+    def with_flags(given: list) -> list:
+        results = list(given) if read is None else read(given)
+        for k, conjugated, negated, detached in flags:
+            x = results[k].conj() if conjugated else results[k]
+            x = torch._neg_view(x) if negated else x  # pyright: ignore[reportPrivateImportUsage]
+            results[k] = x.detach() if detached else x
+        return results
+
+    return with_flags
 
 
 def laid_out(x: torch.Tensor, layout: Layout | None, results: list) -> torch.Tensor:
