@@ -1,24 +1,27 @@
 """Gradients of gradients: `torch.autograd.grad(..., create_graph=True)` of a compiled call, then a gradient of what that gave.
 
-The first gradient is the compiled backward graph's. AOTAutograd gives it no history that could be differentiated: where it does not raise,
-a hessian is zeros. Here its history is the graph of Dynamo's in eager, which runs on the call's inputs once somebody asks for a second gradient.
+The first gradient is the compiled backward graph's where nobody asks for a second one. AOTAutograd gives it no history that could be
+differentiated: where it does not raise, a hessian is zeros. With `create_graph` it is the gradient of Dynamo's graph, which runs again in
+eager on the call's inputs.
 
-    x, y -> compiled call -> r          first    dr -> compiled backward graph -> dx, dy
-                                        second   (x, y, dr) -> eager: r = graph(x, y);  dx, dy = grad(r, dr) -> grad of these
+    x, y -> compiled call -> r          without create_graph    dr -> compiled backward graph -> dx, dy
+                                        with it                 (x, y, dr) -> eager: r = graph(x, y);  dx, dy = grad(r, dr)
 
-So is a third. Where the graph cannot run again (it draws random numbers, writes to inputs, an input has changed or is gone) that is an error.
+So is a third. Random numbers are drawn again, on a CPU, from the generator's state at the call. Running statistics of a norm in training are
+no part of its results: the graph gets copies of them. Where the graph cannot run again (it writes to other inputs, one has changed or is
+gone) a second gradient is an error.
 """
 
 import functools
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from operator import attrgetter, itemgetter
 from typing import Any
 
 import torch
-from torch.compiler import disable
-from torch.fx import GraphModule
+from torch.fx import GraphModule, Node
 
 from mlirc.frontend.errors import UnsupportedGraph
 from mlirc.frontend.fallback import fallback
@@ -26,11 +29,15 @@ from mlirc.frontend.fallback.shared_memory import is_static
 from mlirc.frontend.torch_compat.aot_autograd import calls
 from mlirc.frontend.torch_compat.autocast import autocast_devices
 from mlirc.frontend.torch_compat.dynamo.lazy_graph import forward_of, without_notes
+from mlirc.frontend.torch_compat.fake_tensors import storage_id
 
 LIMIT = "mlirc does not currently support double backward here: "
 TOLD = "a gradient of a gradient, of which PyTorch's AOTAutograd has no graph, runs in eager"
-Given = tuple[list[Any], list[int]]
-"""The arguments of a call, of tensors that are no parameters weak references, and the versions of those that are tensors."""
+Drawn = tuple[list[torch.Tensor], list[torch.Tensor]]
+"""The states of the generators before a call, and after it."""
+
+BATCH_NORM = ("input", "running_mean", "running_var", "weight", "bias", "training")
+STATISTICS = {"running_mean", "running_var"}
 
 _version = attrgetter("_version")
 
@@ -43,14 +50,35 @@ def versions_of(tensors: Sequence[torch.Tensor]) -> list[int]:
         return [-1 if x.is_inference() else x._version for x in tensors]
 
 
+class NoHistory(RuntimeError):
+    """Why a second gradient cannot be computed."""
+
+
+@dataclass
+class Given:
+    """A call.
+
+    args      its arguments, of tensors that are no parameters weak references
+    versions  of those arguments that are tensors, and whose values the results depend on
+    drawn     the random numbers that it took, if any
+    """
+
+    args: list[Any]
+    versions: list[int]
+    drawn: Drawn | None
+
+
 class Graph:
     """A graph of Dynamo's, to run again in eager. `why_not`: why it cannot, for all of its calls."""
 
-    def __init__(self, gm: GraphModule, tell: Callable[[Exception], None]):
+    def __init__(self, gm: GraphModule, inputs: Sequence[Any], tell: Callable[[Exception], None]):
         parameters = any(True for _ in gm.parameters()) or any(True for _ in gm.buffers())
         self.why_not = "the graph holds tensors of its own" if parameters else ""
         self.forward = without_notes(gm)
         self.autocast = dict(autocast_devices())
+        self.statistics = statistics_of(gm)
+        # until a call was seen, nobody knows; a GPU's states cannot be asked for while a user records a CUDA graph
+        self.draws: bool | None = False if devices_of(inputs) else None
         self.tell = tell
         self.told = False
 
@@ -69,18 +97,59 @@ class Graph:
             stack.enter_context(torch.enable_grad())
             yield
 
-    def __call__(self, args: Sequence[Any]) -> list:
-        devices = {x.device for x in args if isinstance(x, torch.Tensor) and x.is_cuda}
+    def __call__(self, args: Sequence[Any], drawn: Drawn | None) -> list:
+        args = [x.clone() if k in self.statistics else x for k, x in enumerate(args)]
+        devices = devices_of(args)
         with torch.random.fork_rng(devices=[d.index for d in devices]):
+            if drawn is not None:
+                torch.set_rng_state(drawn[0][0])
             before = states(devices)
             results = list(forward_of(self.forward)(*args))
-            if any(not torch.equal(a, b) for a, b in zip(before, states(devices), strict=True)):
-                raise RuntimeError(LIMIT + "the graph draws random numbers")
+            if not same(before if drawn is None else drawn[1], states(devices)):
+                raise NoHistory(LIMIT + "the graph draws random numbers")
         return results
 
+    def states_before(self) -> list[torch.Tensor] | None:
+        """The generator's state, unless the graph draws no random numbers."""
+        return None if self.draws is False else states(())
 
-def states(devices: set[torch.device]) -> list[torch.Tensor]:
+    def drawn(self, before: list[torch.Tensor] | None) -> Drawn | None:
+        """What a call has drawn since `states_before`."""
+        if before is None:
+            return None
+        after = states(())
+        if self.draws is None:
+            self.draws = not same(before, after)
+        return (before, after) if self.draws else None
+
+
+def statistics_of(gm: GraphModule) -> frozenset[int]:
+    """The inputs that a graph of Dynamo's writes statistics of a norm in training to, and does not read: by their old values alone they are told
+    from the new ones."""
+    found = set()
+    for k, node in enumerate(gm.graph.find_nodes(op="placeholder")):
+        if node.users and all(keeps_statistics(user, node) for user in node.users):
+            found.add(k)
+    return frozenset(found)
+
+
+def keeps_statistics(user: Node, x: Node) -> bool:
+    if user.target is torch.nn.functional.batch_norm:
+        given: dict[str, Any] = dict(zip(BATCH_NORM, user.args, strict=False)) | user.kwargs
+        return given.get("training") is True and {k for k, y in given.items() if y is x} <= STATISTICS
+    return user.target == "add_" and user.op == "call_method" and tuple(user.args) == (x, 1) and not user.users
+
+
+def devices_of(args: Sequence[Any]) -> list[torch.device]:
+    return sorted({x.device for x in args if isinstance(x, torch.Tensor) and x.is_cuda}, key=str)
+
+
+def states(devices: Sequence[torch.device]) -> list[torch.Tensor]:
     return [torch.get_rng_state(), *(torch.cuda.get_rng_state(device) for device in devices)]
+
+
+def same(a: Sequence[torch.Tensor], b: Sequence[torch.Tensor]) -> bool:
+    return all(torch.equal(x, y) for x, y in zip(a, b, strict=True))
 
 
 def with_second_gradients(
@@ -89,14 +158,15 @@ def with_second_gradients(
     """`run`, the callable of the graph, whose gradients have gradients. `tell` hears of the first that is asked for."""
     if not torch.is_grad_enabled() or any(isinstance(x, (list, tuple, dict)) for x in inputs):
         return run
-    graph = fallback.optional(Graph, gm, tell)
+    graph = fallback.optional(Graph, gm, inputs, tell)
     if graph is None:
         return run
 
     tensors = [k for k, x in enumerate(inputs) if isinstance(x, torch.Tensor)]
     kept = [is_static(node) for node in gm.graph.find_nodes(op="placeholder")]
     weak = [k for k in tensors if not kept[k]]
-    chosen = itemgetter(*tensors) if len(tensors) > 1 else lambda args: [args[k] for k in tensors]
+    read = [k for k in tensors if k not in graph.statistics]
+    chosen = itemgetter(*read) if len(read) > 1 else lambda args: [args[k] for k in read]
 
     def differentiate(node: Any, gradients: list, first: Callable[[], Any]) -> Any:
         call = getattr(node, "given", None)
@@ -104,103 +174,78 @@ def with_second_gradients(
 
     @functools.wraps(run)
     def call(*args: Any) -> Any:
+        before = graph.states_before()
         results = run(*args)
         node = calls.node_of(results)
         if node is not None:
             calls.differentiate_with(node, differentiate)
-            given = list(args)
-            node.given = given, versions_of(chosen(args))
+            node.given = given = Given(list(args), versions_of(chosen(args)), graph.drawn(before))
             for k in weak:
-                given[k] = weakref.ref(given[k])
+                given.args[k] = weakref.ref(given.args[k])
         return results
 
     return call
 
 
 def differentiable(graph: Graph, given: Given, node: Any, gradients: list, first: Callable[[], Any]) -> Any:
-    """The gradients `first()` with a history: of the inputs of the call, and of the results' gradients."""
-    held, versions = given
-    args = [x() if isinstance(x, weakref.ref) else x for x in held]
-    if any(isinstance(x, weakref.ref) and arg is None for x, arg in zip(held, args, strict=True)):
+    """The gradients of the call's inputs with a history, from those of its results; without one, `first()`, whose gradient raises."""
+    args = [x() if isinstance(x, weakref.ref) else x for x in given.args]
+    if any(isinstance(x, weakref.ref) and arg is None for x, arg in zip(given.args, args, strict=True)):
         raise RuntimeError(LIMIT + "an input of the compiled graph, which a graph break made, is gone")
     why_not = graph.why_not
-    if versions_of([x for x in args if isinstance(x, torch.Tensor)]) != versions:
+    read = [x for k, x in enumerate(args) if isinstance(x, torch.Tensor) and k not in graph.statistics]
+    kept = [x for k, x in enumerate(args) if isinstance(x, torch.Tensor) and k in graph.statistics]
+    if kept and not set(map(storage_id, kept)).isdisjoint(map(storage_id, read)):
+        why_not = "statistics of a norm share memory with what the graph reads"
+    elif versions_of(read) != given.versions:
         why_not = "an input of the compiled graph has been modified since"
-    elif calls.returns_more_or_less(node):
+    elif calls.returns_more_or_less(node, graph.statistics):
         why_not = "the graph writes to its inputs, or returns views of a tensor that is no result"
-    places = [k for k, x in enumerate(args) if isinstance(x, torch.Tensor)]
-    known = [k for k, x in enumerate(gradients) if isinstance(x, torch.Tensor)]
-    rest = [None if isinstance(x, torch.Tensor) else x for x in args]
+    why: Exception = NoHistory(LIMIT + why_not)
+    if not why_not:
+        try:
+            return tuple(with_history(graph, given.drawn, args, gradients))
+        except (NoHistory, UnsupportedGraph) as error:
+            why = error
+    return Refused.apply(first, why, *(x for x in (*args, *gradients) if isinstance(x, torch.Tensor)))
 
-    def firsts(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor | None]:
-        """The gradients of the call's arguments in eager, with a history. Of the call's tensors and the results' gradients."""
-        if why_not:
-            raise RuntimeError(LIMIT + why_not)
-        graph.count()
-        inputs, tangents = tensors[: len(places)], dict(zip(known, tensors[len(places) :], strict=True))
-        args: list[Any] = list(rest)
-        found: list[torch.Tensor | None] = [None] * len(rest)
-        for k, x in zip(places, inputs, strict=True):
-            args[k] = x
-        with graph.as_traced():
-            results = graph(args)
-            if len(results) != len(gradients):
-                raise RuntimeError(LIMIT + "the graph has other results than the call")
-            reached = [k for k in known if isinstance(results[k], torch.Tensor) and results[k].requires_grad]
-            wanted = [k for k in places if args[k].requires_grad]
-            made = gradients_of(
-                [results[k] for k in reached], [args[k] for k in wanted], [tangents[k] for k in reached], True
+
+def with_history(graph: Graph, drawn: Drawn | None, args: list, gradients: list) -> list[torch.Tensor | None]:
+    """The gradients of a call's arguments in eager, from those of its results."""
+    graph.count()
+    args = [apart(x) if isinstance(x, torch.Tensor) else x for x in args]
+    found: list[torch.Tensor | None] = [None] * len(args)
+    with graph.as_traced():
+        results = graph(args, drawn)
+        if len(results) != len(gradients):
+            raise NoHistory(LIMIT + "the graph has other results than the call")
+        given = [(r, g) for r, g in zip(results, gradients, strict=True) if isinstance(g, torch.Tensor)]
+        reached = [(r, g) for r, g in given if isinstance(r, torch.Tensor) and r.requires_grad]
+        wanted = [k for k, x in enumerate(args) if isinstance(x, torch.Tensor) and x.requires_grad]
+        if reached and wanted:
+            inputs = [args[k] for k in wanted]
+            made = torch.autograd.grad(
+                [r for r, _ in reached], inputs, [g for _, g in reached], create_graph=True, allow_unused=True
             )
-        for k, x in zip(wanted, made, strict=True):
-            found[k] = x
-        return found
-
-    def again(tensors: Sequence[torch.Tensor], second: Sequence[torch.Tensor | None]) -> tuple:
-        """The gradients of the call's tensors and of the results' gradients, from those of what `first()` gave."""
-        tensors = apart(tensors)
-        pairs = [
-            (x, g)
-            for x, g in zip(firsts(tensors), second, strict=True)
-            if x is not None and x.requires_grad and g is not None
-        ]
-        sources = [x for x in tensors if x.requires_grad]
-        found = iter(gradients_of([x for x, _ in pairs], sources, [g for _, g in pairs], torch.is_grad_enabled()))
-        return tuple(next(found) if x.requires_grad else None for x in tensors)
-
-    tensors: list[Any] = [args[k] for k in places] + [gradients[k] for k in known]
-    if not why_not and any(calls.has_hooks(x) for x in tensors):
-        return tuple(firsts(apart(tensors)))  # `again` gives None where eager has no history; no hook takes that
-    return History.apply(first, again, *tensors)
+            for k, x in zip(wanted, made, strict=True):
+                found[k] = x
+    return found
 
 
-def apart(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-    """The tensors, of which none is behind another one."""
+def apart(x: torch.Tensor) -> torch.Tensor:
+    """The tensor, with what is behind it behind a view, so that its own hooks are not called within."""
     with torch.enable_grad():
-        return [x.view_as(x) if x.requires_grad else x for x in tensors]
+        return x.view_as(x) if x.requires_grad else x
 
 
-def gradients_of(results: list, inputs: list, gradients: list, create_graph: bool) -> Sequence[torch.Tensor | None]:
-    if not results or not inputs:
-        return [None] * len(inputs)
-    return torch.autograd.grad(results, inputs, gradients, create_graph=create_graph, allow_unused=True)
-
-
-@disable(reason="is eager")
-def untraced(work: Callable, *args: Any) -> Any:
-    """`work(*args)`, also where autograd calls it of a function that Dynamo traces."""
-    return work(*args)
-
-
-class History(torch.autograd.Function):
-    """`first()`, whose gradients are `again(tensors, gradients)`."""
+class Refused(torch.autograd.Function):
+    """`first()`, whose gradient raises."""
 
     @staticmethod
-    def forward(ctx: Any, first: Callable, again: Callable, *tensors: torch.Tensor) -> Any:
-        ctx.set_materialize_grads(False)
-        ctx.save_for_backward(*tensors)
-        ctx.again = again
+    def forward(ctx: Any, first: Callable, why: Exception, *tensors: torch.Tensor) -> Any:
+        ctx.why = why
         return first()
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
-        return None, None, *untraced(ctx.again, ctx.saved_tensors, gradients)
+        raise ctx.why

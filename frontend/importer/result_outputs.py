@@ -62,7 +62,7 @@ def flagged(outputs: Outputs) -> Callable[[list], list]:
         results = list(given) if read is None else read(given)
         for k, conjugated, negated, detached in flags:
             x = results[k].conj() if conjugated else results[k]
-            x = torch._neg_view(x) if negated else x  # pyright: ignore[reportPrivateImportUsage]
+            x = torch.ops.aten._neg_view.default(x) if negated else x
             results[k] = x.detach() if detached else x
         return results
 

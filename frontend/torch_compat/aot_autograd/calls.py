@@ -5,7 +5,7 @@ are inputs. A gradient of that gradient raises, or is None or zeros where none o
 `_forward_cls` is not there, all is as under `aot_eager`.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import torch
@@ -59,13 +59,9 @@ def differentiate_with(node: Any, differentiate: Differentiate) -> None:
     function.differentiate = differentiate
 
 
-def has_hooks(x: torch.Tensor) -> bool:
-    return bool(getattr(x, "_backward_hooks", None))
-
-
-def returns_more_or_less(node: Any) -> bool:
-    """Whether the call's results are others than those of the graph, in number or order, or the graph writes to an input. True where that
-    is not known."""
+def returns_more_or_less(node: Any, written: Collection[int]) -> bool:
+    """Whether the call's results are others than those of the graph, in number or order, or the graph writes to an input that is not one of
+    `written`. True where that is not known."""
     function: Any = type(node)._forward_cls
     known: Any = getattr(function, "metadata", None)
     try:
@@ -74,7 +70,10 @@ def returns_more_or_less(node: Any) -> bool:
             or known.num_intermediate_bases
             or known.tokens
             or function.maybe_subclass_metadata is not None
-            or any(info.mutates_data or info.mutates_metadata for info in known.input_info)
+            or any(
+                info.mutates_metadata or (info.mutates_data and k not in written)
+                for k, info in enumerate(known.input_info)
+            )
         )
     except AttributeError:
         return True

@@ -53,7 +53,7 @@ def test_a_second_gradient_is_not_lost(name, on_gpu, monkeypatch):
     has, found = second(OPERATORS[name], backend="mlirc", options={"cache": False})
     eagers, expected = second(OPERATORS[name], backend="eager")
     assert has or not eagers
-    if "dropout" in name:
+    if "dropout" in name and on_gpu:
         assert found is LIMIT
     elif expected is None:
         assert found is None or not found.any()
