@@ -55,7 +55,7 @@ class NoHistory(RuntimeError):
 
 
 @dataclass
-class Given:
+class NotedCall:
     """A call.
 
     args      its arguments, of tensors that are no parameters weak references
@@ -179,7 +179,7 @@ def with_second_gradients(
         node = calls.node_of(results)
         if node is not None:
             calls.differentiate_with(node, differentiate)
-            node.given = given = Given(list(args), versions_of(chosen(args)), graph.drawn(before))
+            node.given = given = NotedCall(list(args), versions_of(chosen(args)), graph.drawn(before))
             for k in weak:
                 given.args[k] = weakref.ref(given.args[k])
         return results
@@ -187,7 +187,7 @@ def with_second_gradients(
     return call
 
 
-def differentiable(graph: Graph, given: Given, node: Any, gradients: list, first: Callable[[], Any]) -> Any:
+def differentiable(graph: Graph, given: NotedCall, node: Any, gradients: list, first: Callable[[], Any]) -> Any:
     """The gradients of the call's inputs with a history, from those of its results; without one, `first()`, whose gradient raises."""
     args = [x() if isinstance(x, weakref.ref) else x for x in given.args]
     if any(isinstance(x, weakref.ref) and arg is None for x, arg in zip(given.args, args, strict=True)):
@@ -207,7 +207,7 @@ def differentiable(graph: Graph, given: Given, node: Any, gradients: list, first
             return tuple(with_history(graph, given.drawn, args, gradients))
         except (NoHistory, UnsupportedGraph) as error:
             why = error
-    return Refused.apply(first, why, *(x for x in (*args, *gradients) if isinstance(x, torch.Tensor)))
+    return WithoutHistory.apply(first, why, *(x for x in (*args, *gradients) if isinstance(x, torch.Tensor)))
 
 
 def with_history(graph: Graph, drawn: Drawn | None, args: list, gradients: list) -> list[torch.Tensor | None]:
@@ -238,7 +238,7 @@ def apart(x: torch.Tensor) -> torch.Tensor:
         return x.view_as(x) if x.requires_grad else x
 
 
-class Refused(torch.autograd.Function):
+class WithoutHistory(torch.autograd.Function):
     """`first()`, whose gradient raises."""
 
     @staticmethod
