@@ -63,6 +63,11 @@ def suggested(position: int) -> Rule:
     return rule
 
 
+def _reduced(result: torch.Tensor, args: tuple) -> tuple | None:
+    """Row-major strides of what is empty."""
+    return order.row_major(result.shape) if any(type(n) is int and n == 0 for n in result.shape) else None
+
+
 def _scaled_by_power(result: torch.Tensor, args: tuple) -> tuple:
     """x * 2**y; of floats and integers there is a kernel that has both as they lie.
 
@@ -334,6 +339,16 @@ EXACT: dict[Any, Rule] = {
     aten.threshold_backward.default: iterated(1, 0),
     aten._efficient_attention_backward.default: _of_efficient_attention,
 }
+REDUCTIONS = (
+    aten.sum.dim_IntList,
+    aten.prod.dim_int,
+    aten.amax.default,
+    aten.amin.default,
+    aten.aminmax.default,
+    aten.var.correction,
+    aten.var_mean.correction,
+)
+EXACT |= dict.fromkeys(REDUCTIONS, _reduced)
 EXACT_ON_CPU: dict[Any, Rule] = {aten.convolution_backward.default: _of_convolution}
 AS_PROMISED = (aten.clone.default, aten.frexp.Tensor, aten.mvlgamma.default)
 """Elementwise operators whose strides are not TensorIterator's: those of a format that is asked for, or of their first operand."""

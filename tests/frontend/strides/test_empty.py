@@ -59,6 +59,25 @@ def test_strides_of_what_is_empty(shape, layout):
     assert [y.stride() for y in found] == [y.stride() for y in function(x)]
 
 
+def reduced(x):
+    for d in range(x.dim()):
+        yield x.sum(d, keepdim=True), x.prod(d, keepdim=True), x.mean(d, keepdim=True), x.any(d, keepdim=True), x.sum(d)
+        yield x.var(d, keepdim=True), *torch.var_mean(x, d, keepdim=True)
+        if x.shape[d]:
+            yield x.amax(d, keepdim=True), x.amin(d, keepdim=True), *torch.aminmax(x, dim=d, keepdim=True)
+
+
+@pytest.mark.parametrize("shape", [(1, 0, 1), (3, 0, 2), (1, 1, 0)])
+@pytest.mark.parametrize("layout", ["as it is", "reversed"])
+def test_strides_of_empty_reductions(shape, layout):
+    """Row-major, also along the dimensions that are kept."""
+    torch._dynamo.reset()
+    x = EMPTY[layout](*shape)
+    function = lambda x: [y for some in reduced(x) for y in some]
+    found = torch.compile(function, backend="mlirc", options={"fallback": "error"})(x)
+    assert [(y.shape, y.stride()) for y in found] == [(y.shape, y.stride()) for y in function(x)]
+
+
 @pytest.mark.parametrize("dynamic", [False, True])
 def test_copies_of_what_is_empty_lie_as_it_does(dynamic):
     torch._dynamo.reset()
