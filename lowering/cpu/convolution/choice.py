@@ -14,6 +14,9 @@ FEW_WINDOWS = 4  # rows of fewer windows do not fill a tile
 LARGE_WEIGHTS = 1 << 20  # bytes of weights from which on oneDNN's packing of them, in each call, costs more
 # of rows of few windows, it costs more from so many bytes on, if the windows of all images are so many
 LARGE_OF_FEW, WINDOWS_OF_FEW = 1 << 18, 16
+# from so many channels on, oneDNN's sums of channels-last images have more than twice the error of its sums of contiguous ones (512
+# channels, 4 taps, against float64: 8.1e-7, 1.8e-7, and 2.5e-7 in generated code, which takes 0.9 to 1.07 of its time with AVX-512)
+MANY_CHANNELS = 96
 FEW_STRIDED = 16  # rows of fewer windows, where a stride divides the taps, are slower than oneDNN's
 WEIGHT_COPY = 0.75  # ns for an element of large weights, which channels last lays out again for oneDNN
 # at most this many multiplications are a small convolution, which takes about as long as the overhead of a call of oneDNN;
@@ -174,7 +177,8 @@ class Choice:
         """Whether it is generated where its weights are a parameter's, which oneDNN would pack once."""
         if self.is_small or self.transposed:
             return self.generates_forward
-        return self.is_large and self.has_fewer_multiplications("forward")
+        loses_bits = numbers(self.w)[1] >= MANY_CHANNELS and not self.has_short_rows
+        return self.is_large and (loses_bits or self.has_fewer_multiplications("forward"))
 
     @property
     def generates_input_gradient(self) -> bool:
