@@ -5,6 +5,7 @@ text is looked through once for how deep brackets nest, outside of strings and c
 """
 
 import re
+from codecs import BOM_UTF8
 from itertools import accumulate
 from typing import Any
 
@@ -41,16 +42,19 @@ class TextError(ValueError):
 
 
 def parse_module(text: bytes, name: str = "-") -> Any:
-    """The module in a file's bytes. Raises TextError. Needs an entered context."""
+    """The module in a file's bytes, which may begin with a byte-order mark of UTF-8. Raises TextError. Needs an entered context."""
+    marked = text.startswith(BOM_UTF8)
+    text = text.removeprefix(BOM_UTF8)
     if wrong := refusal(text):
         raise TextError(f"{name}: {wrong}")
     try:
         return (
-            ir.Module.parse(text.decode()) if name == "-" else ir.Module.parseFile(name)
-        )  # which puts its name in locations
+            ir.Module.parse(text.decode()) if name == "-" or marked else ir.Module.parseFile(name)
+        )  # which puts its name in locations, and takes no mark
     except ir.MLIRError as error:
         for diagnostic in error.error_diagnostics:
             where = source_line(typed(diagnostic.location))
+            where = f"{name}:{where[2:]}" if where.startswith("-:") else where
             where = where if where.startswith(f"{name}:") else f"{name}: {where}"  # an op has the user's source line
             message = diagnostic_text(diagnostic)
             raise TextError(f"{where}: {message}{_nearest_op(message)}") from error

@@ -9,16 +9,17 @@ from typing import Any
 
 import click
 
-from mlirc.commands.failure import Failure
+from mlirc.commands.failure import Failure, within
 
 
 def import_extra(name: str) -> None:
     """Import a module, or run a Python file. Raises Failure for whatever it raises."""
     try:
-        if name.endswith(".py"):
-            runpy.run_path(name)
-        else:
-            importlib.import_module(name)
+        with within(f"--import {name}"):
+            if name.endswith(".py"):
+                runpy.run_path(name)
+            else:
+                importlib.import_module(name)
     except OSError as error:
         of_the_file = error.filename is not None and Path(error.filename) == Path(name).absolute()
         raise Failure(f"--import {name}: {error.strerror if of_the_file else error}", 2) from error

@@ -68,6 +68,20 @@ class Commands(OneLineUsage, click.Group):
             formatter.write_dl(rows)
 
 
+_within: list[str] = []
+"""What runs that is not ours, the innermost last: it may never end."""
+
+
+@contextmanager
+def within(what: str) -> Iterator[None]:
+    """Where Ctrl-C interrupts the block, the line says so."""
+    _within.append(what)
+    try:
+        yield
+    finally:
+        _within.pop()
+
+
 @contextmanager
 def _ends_at_interrupts(name: str) -> Iterator[None]:
     """Ctrl-C ends the process with one line and exit code 130: an exception would pass through native code that calls Python,
@@ -79,7 +93,7 @@ def _ends_at_interrupts(name: str) -> Iterator[None]:
 
     def end(*_: Any) -> None:
         if os.getpid() == process:  # no fork of it
-            os.write(2, f"{name}: interrupted\n".encode())
+            os.write(2, f"{name}: interrupted{''.join(f' in {what}' for what in _within[-1:])}\n".encode())
         os._exit(130)
 
     before = signal.signal(signal.SIGINT, end)

@@ -272,8 +272,20 @@ def test_ctrl_c_is_one_line(here):
         capture_output=True,
         text=True,
     )
-    assert (done.returncode, done.stdout, done.stderr) == (130, "", "mlirc: interrupted\n")
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "mlirc: interrupted in --import slow.py\n")
     assert not (here / "out.mlir").exists()
+
+
+@pytest.mark.parametrize("name", ["marked.mlir", "-"])
+def test_a_byte_order_mark_is_read_over(name, here):
+    """Editors of Windows write one. Lines are counted as they are."""
+    for text, said in (
+        (GRAPH, ""),
+        (GRAPH.replace("mlirc.exp", "mlirc.exq"), f"{name}:2:8: unregistered operation 'mlirc.exq'"),
+    ):
+        (here / "marked.mlir").write_text(text, encoding="utf-8-sig")
+        done = run("opt", name, "-p", "cse", text=(here / "marked.mlir").read_bytes())
+        assert ("mlirc.exp" in done.stdout) == (not said) and said in done.stderr, done.output
 
 
 @pytest.mark.parametrize("module", ["no.such.module", "folder.gone", "two words", ".relative"])
