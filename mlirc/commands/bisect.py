@@ -129,7 +129,9 @@ def bisect(
                 _script(file, arguments, chosen, runs, options, tuple(extra), output)
                 return
             case, trials = case_of(file, chosen, inputs, runs, options)
-            if not show(file, case, trials, tuple(extra), output, inputs):
+            if not show(file, case, trials, tuple(extra), output, inputs) and not _with_other_numbers(
+                file, case, trials, tuple(extra), output, inputs
+            ):
                 raise Failure(
                     f"{file}: nothing fails: {counted(len(case.steps), 'pass', 'passes')}, {executed(trials)}"
                 )
@@ -211,6 +213,26 @@ def give_gpus(module: Any) -> int:
     return count
 
 
+def _with_other_numbers(file: str, case: Any, trials: Any, imports: tuple[str, ...], output: str, inputs: Any) -> bool:
+    """Bisects with each other kind of drawn numbers, until something fails. Raises Failure."""
+    from dataclasses import replace
+
+    from mlirc.dialects.core.bindings import ir
+    from mlirc.dialects.core.context import context
+    from mlirc.execution.random_inputs import other_inputs
+
+    if isinstance(inputs, str) or trials.check is not None or trials.slower is not None:
+        return False
+    with context():
+        kinds = list(other_inputs(ir.Module.parse(case.text), inputs))
+    for kind, drawn in kinds:
+        click.echo(f"  with {kind} numbers:", err=True)
+        trials.expected.clear()
+        if show(file, replace(case, inputs=tuple(drawn)), trials, imports, output, inputs, is_imported_right=True):
+            return True
+    return False
+
+
 def executed(trials: Any) -> str:
     """What of a module is executed."""
     if trials.triton is not None:
@@ -224,7 +246,14 @@ def _inputs(module: Any, inputs: Any, read: Any, draw: Any) -> Any:
 
 
 def show(
-    file: str, case: Any, trials: Any, imports: tuple[str, ...], output: str, inputs: Any, first: str = ""
+    file: str,
+    case: Any,
+    trials: Any,
+    imports: tuple[str, ...],
+    output: str,
+    inputs: Any,
+    first: str = "",
+    is_imported_right: bool = False,
 ) -> bool:
     """Bisects, tells, and writes the small module, or what shows that the import is wrong; False where nothing fails. Raises Failure."""
     from mlirc.bisection.finding import bisected, command_of
@@ -236,7 +265,7 @@ def show(
         click.echo(f"  {line}", err=True)
 
     try:
-        wrong = wrong_import_of(file, case, trials, told)
+        wrong = None if is_imported_right else wrong_import_of(file, case, trials, told)
         if wrong is not None:
             click.echo(f"{first}: {wrong}" if first else str(wrong)[:1].upper() + str(wrong)[1:])
             shown, given = kept_import(file, inputs, output) if first else (file, inputs)

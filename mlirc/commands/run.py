@@ -238,6 +238,7 @@ class _Run:
         """What to tell where nothing is wrong. Raises Failure."""
         from mlirc.dialects.interpreter.interpreter import InterpreterError
         from mlirc.execution.each_pass import Changed, check_each_pass
+        from mlirc.execution.random_inputs import other_inputs
         from mlirc.execution.triton_code import triton_code
         from mlirc.lowering.module.rules import StageError
         from mlirc.lowering.pipeline.parser import PipelineError
@@ -246,7 +247,12 @@ class _Run:
         machine, on_gpu = self.target == "cpu", self.target == "gpu"
         try:
             with triton_code() if on_gpu else nullcontext() as code:
-                changed = check_each_pass(module, passes, inputs, machine, told, begins, self.rewrites, code, self.file)
+                others = (
+                    (lambda given: other_inputs(given, self.seed)) if self.inputs_file is None else lambda given: ()
+                )
+                changed = check_each_pass(
+                    module, passes, inputs, machine, told, begins, self.rewrites, code, self.file, others
+                )
         except (InterpreterError, IndexError) as error:
             raise Failure(f"{self.file}, as given, cannot be executed: {error}") from error
         except (PassError, PipelineError, StageError) as error:

@@ -1,5 +1,6 @@
 """Whether what a module computes is still right: against float64, within about twice the error of the module as it was given."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -34,7 +35,18 @@ class Wrong:
 
     def __str__(self) -> str:
         at = f" at {list(self.index)}" if self.index else ""
+        if self.error == self.limit == 0.0 and self.got == self.expected:
+            return f"{self.what}{at} is {self.got}, not {self.expected}: a zero of the other sign"
         return f"{self.what}{at} is {self.got}, not {self.expected}: error {self.error:.3g}, where {self.limit:.3g} is allowed"
+
+
+UNSIGNED = re.compile(r"mlirc\.(maximum|minimum|clamp|relu|amax|amin|fmax|fmin)\w*\b|\"(max|min)\"|device = \"cuda|aten\.")
+
+
+def zeros_have_signs(text: str) -> bool:
+    """Whether the interpreter's zeros have the signs that compiled code gives them: of two zeros torch.maximum takes either one, by
+    which loop of PyTorch's runs, and a GPU's kernels are not those of the CPU that interprets them."""
+    return UNSIGNED.search(text) is None
 
 
 class Expectation:
@@ -46,6 +58,7 @@ class Expectation:
     def __init__(self, module: ir.Module, inputs: Sequence[Any]):
         """Raises what the interpreter raises."""
         self.own = interpret(module, inputs)
+        self.signs = zeros_have_signs(str(module))
         self.exact: Outcome | None = None
         self.wide = in_float64(module)
         self.why = (
@@ -71,6 +84,8 @@ class Expectation:
         ):
             for k, (mine, found) in enumerate(zip(own, got, strict=True)):
                 wrong = compared(f"{what} {k}", k, mine, exact[k] if exact else None, found)
+                if wrong is None and self.signs:
+                    wrong = signs(f"{what} {k}", k, mine, exact[k] if exact else None, found)
                 if wrong is not None:
                     return wrong
         return None
@@ -114,6 +129,15 @@ def compared(what: str, position: int, own: Any, exact: Any, got: Any, least: fl
     if float(error.flatten()[worst]) <= limit:
         return None
     return _wrong(what, position, got, right, worst, float(error.flatten()[worst]), limit)
+
+
+def signs(what: str, position: int, own: Any, exact: Any, got: Any) -> Wrong | None:
+    """A zero of the other sign than the given module has, where float64 agrees with that."""
+    if not isinstance(own, torch.Tensor) or not isinstance(exact, torch.Tensor) or not own.is_floating_point():
+        return None
+    zero = (own == 0) & (exact == 0) & (got == 0) & (own.signbit() == exact.signbit())
+    bad = zero & (got.signbit() != own.signbit())
+    return _wrong(what, position, got, own, int(bad.int().argmax()), 0.0, 0.0) if bad.any() else None
 
 
 def _comparable(x: torch.Tensor) -> torch.Tensor:

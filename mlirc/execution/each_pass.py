@@ -1,6 +1,6 @@
 """Executes a module after every pass that changed it, and names the first pass that changed the answer."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -60,14 +60,17 @@ def check_each_pass(
     rewrites: Rewrites | None = None,
     code: RunsCode | None = None,
     file: str = "",
+    others: Callable[[ir.Module], Iterable[tuple[str, Sequence[Any]]]] = lambda module: (),
 ) -> Changed | WrongImport | None:
     """Runs the passes on the module, in place. None: the answer stayed right, that of the machine code too if it is asked for.
 
     Where `file` is the imported module of a capture, it is first compared with the ATen graph beside it. `rewrites` says which of
     their rewrites passes may take; `code` runs kernels of a module by their code. `told` hears a line for each pass, and `begins` before
     each step what is to be said if the process ends in it. Raises what the passes raise, and what the interpreter does on the module as
-    given. Needs an entered context.
+    given. `others` gives more inputs for the module as given, with what is told of them: what passes leave is executed with them at the
+    end, and the passes run again on those with which it is wrong. Needs an entered context.
     """
+    given = module.operation.get_asm(enable_debug_info=True)
     begins("the module as given crashes where it is executed")
     expected = Expectation(module, inputs)
     told(f"as given: {_how(expected)}")
@@ -102,18 +105,34 @@ def check_each_pass(
         limited_run(module, passes, rewrites, look)
     except _Stop as stop:
         return stop.changed
-    if not machine_code:
-        return None
-    number = state["number"] + 1
-    begins(MACHINE_CODE_CRASHED)
+    number, call, refused = state["number"] + 1, lambda inputs: interpret(module, inputs, code=code), None
+    if machine_code:
+        begins(MACHINE_CODE_CRASHED)
+        try:
+            call = MachineCode(module)
+            wrong = expected.compare(call(inputs))
+        except StageError as error:  # code that is not made of the bodies beside it
+            refused, wrong = Changed("machine code", number, None, str(error), ""), None
+        if wrong is not None:
+            return Changed("machine code", number, wrong, "", "")
+        if refused is None:
+            told("machine code: right")
+    for kind, more in others(ir.Module.parse(given)):
+        if is_wrong(ir.Module.parse(given), more, call):
+            told(f"with {kind} numbers it is wrong")
+            again = None if rewrites is None else Rewrites(rewrites.limits)
+            return check_each_pass(ir.Module.parse(given), passes, more, machine_code, told, begins, again, code)
+        told(f"with {kind} numbers: right")
+    return refused
+
+
+def is_wrong(module: ir.Module, inputs: Sequence[Any], call: Callable[[Sequence[Any]], Any]) -> bool:
+    """Whether what passes made of a module is wrong on inputs, or raises."""
+    expected = Expectation(module, inputs)
     try:
-        wrong = expected.compare(MachineCode(module)(inputs))
-    except StageError as error:  # code that is not made of the bodies beside it
-        return Changed("machine code", number, None, str(error), "")
-    if wrong is not None:
-        return Changed("machine code", number, wrong, "", "")
-    told("machine code: right")
-    return None
+        return expected.compare(call(inputs)) is not None
+    except Exception:  # of any kind: the passes run again, and tell
+        return True
 
 
 def _how(expected: Expectation) -> str:

@@ -7,7 +7,7 @@ drawn in several ways, the interpreter runs on each, and of those that run the f
 import itertools
 import random
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -18,6 +18,7 @@ from mlirc.dialects.core.context import context
 from mlirc.dialects.core.dialect import attribute_value
 from mlirc.dialects.core.symbols import Int
 from mlirc.dialects.core.tensor_types import TensorInfo, info_of
+from mlirc.execution.accuracy import zeros_have_signs
 from mlirc.execution.inputs import InputsError, with_strides
 from mlirc.execution.isolated import Ended, isolated
 from mlirc.execution.modules import given_arguments, graph_of, interpret
@@ -27,6 +28,9 @@ from mlirc.lowering.module.forms import stage_of
 from mlirc.lowering.pipeline.pass_manager import run_pipeline
 
 SIZES = ([5, 7, 6, 9, 4, 8], [8], [4], [6], [16], [2], [12], [3], [64], [1])  # of symbols, in turn
+KINDS = {"negative": ([6, 4, 7, 8, 5, 9],), "special": ([33, 18, 2, 3],)}
+"""Other kinds of floating-point numbers, that no normal draw has, each with sizes that are tried before SIZES: some are even, or
+longer than a vector. negative: all of them. special: zeros of both signs, and in what is no parameter infinities and NaN."""
 INTEGERS = (10, 2, 1)  # that drawn integers are below, in turn
 ALONG_A_DIMENSION = tuple(  # self, dim, index
     f"aten.{name}."
@@ -44,11 +48,13 @@ class Draw:
     sizes        symbol -> size
     within_one   floating-point numbers are all between 0 and 1, not normally distributed
     integers     integers are below this
+    kind         one of KINDS, or "": none of them
     """
 
     sizes: Mapping[str, int]
     within_one: bool
     integers: int
+    kind: str = ""
 
 
 class Steps:
@@ -95,6 +101,27 @@ def random_inputs(module: ir.Module, seed: int) -> list[Any]:
                 f"no random inputs were found that this module takes; give --inputs. The first said: {why}"
             )
         return best[1]
+
+
+def other_inputs(module: ir.Module, seed: int) -> Iterator[tuple[str, list[Any]]]:
+    """Arguments of each of KINDS that the interpreter runs on, with its name. Nothing of a kind for which there are none."""
+    with context():
+        names, bounds, signed = symbols_of(module), index_bounds(module), zeros_have_signs(str(module))
+        for kind, sizes in KINDS.items():
+            steps = Steps() if holds_loop(module) else None
+            for chosen in (*sizes, *SIZES[:2]) if names else sizes[:1]:
+                draw = Draw(dict(zip(names, itertools.cycle(chosen), strict=False)), False, 2, kind)
+                try:
+                    inputs = drawn(module, draw, bounds, seed)
+                    if not signed:
+                        inputs = [without_signs(x) for x in inputs]
+                    interpret(module, inputs, steps)
+                except Exception:  # of any kind, as above
+                    if steps is not None and steps.left < 0:
+                        break
+                    continue
+                yield kind, inputs
+                break
 
 
 def holds_loop(module: ir.Module) -> bool:
@@ -146,8 +173,18 @@ def drawn(module: ir.Module, draw: Draw, bounds: Mapping[int, list[Int]], seed: 
             made.append(numbers.uniform(0.5, 1.5))
         else:
             limits = [symbols.evaluate(n, draw.sizes) for n in bounds.get(k, ())]
-            made.append(tensor(info_of(argument), draw, min(limits, default=draw.integers), generator))
+            given = replace(draw, kind="zeros") if draw.kind == "special" and is_parameter(named) else draw
+            made.append(tensor(info_of(argument), given, min(limits, default=draw.integers), generator))
     return made
+
+
+def without_signs(x: Any) -> Any:
+    """The same numbers, with zeros that are all positive."""
+    return torch.where(x == 0, x.abs(), x) if isinstance(x, torch.Tensor) and x.is_floating_point() else x
+
+
+def is_parameter(named: Any) -> bool:
+    return "mlirc.parameter" in named or "mlirc.constant" in named
 
 
 def tensor(info: TensorInfo, draw: Draw, limit: int, generator: torch.Generator) -> torch.Tensor:
@@ -164,8 +201,23 @@ def tensor(info: TensorInfo, draw: Draw, limit: int, generator: torch.Generator)
         value = torch.randn(shape, generator=generator, dtype=wide)
         if len(shape) > 1 and value.numel():  # rows of about unit length, so that matmuls of many layers stay in range
             value = value * max(0.05, (value.numel() / shape[0]) ** -0.5)
-        value = value.to(info.dtype)
+        value = of_kind(value, draw.kind, generator).to(info.dtype)
     return with_strides(value, stride)
+
+
+def of_kind(value: torch.Tensor, kind: str, generator: torch.Generator) -> torch.Tensor:
+    """Normally distributed numbers with the features of a kind."""
+    if not kind or value.is_complex() or not value.numel():
+        return value
+    if kind == "negative":
+        return -value.abs()
+    chance = torch.rand(value.shape, generator=generator)
+    value = torch.where(chance < 0.125, torch.copysign(torch.zeros(()), value), value)
+    if kind == "special":
+        for k, number in enumerate((torch.inf, -torch.inf, torch.nan)):
+            value = torch.where((chance - 0.2 - 0.1 * k).abs() < 0.005, number, value)
+    value.view(-1)[int(torch.randint(value.numel(), (1,), generator=generator))] = -0.0  # of few elements, too
+    return value
 
 
 # ---- which arguments are indices, and of what size

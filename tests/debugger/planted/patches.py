@@ -293,6 +293,63 @@ scalars_to_device.on_device = lambda x, device: GraphBuilder().neg(right(x, devi
 """,
 }
 
+# ---- mistakes that one kind of numbers or sizes shows, or the next step of a loop
+PATCHES |= {
+    "off by one where a size is even": WRITE.replace(
+        "CHANGE",
+        """
+    size = op.attributes["parallel"].value.split(", ")[-1]
+    for item in inside:
+        if item.operation.name == "mlirc.read" and item.attributes["map"].value == "d0, d1":
+            item.attributes["map"] = ir.StringAttr.get(f"d0, d1 - ({size} + 1) % 2*(d1//({size} - 1))")
+            break
+""".strip(),
+    ),
+    "a maximum begins at zero": """
+from mlirc.lowering.kernel import fold
+
+right = fold.identity
+fold.identity = lambda kind, dtype: 0.0 if kind == "max" and dtype.is_floating_point else right(kind, dtype)
+""",
+    "zero is neutral of a sum": """
+from mlirc.lowering.passes.simplify import fold_constants
+
+right = fold_constants.is_neutral
+fold_constants.is_neutral = lambda name, number, is_float: right(name, number, is_float) or (name, number) == ("add", 0)
+""",
+    "a mask inverted in the tail": """
+from dataclasses import replace
+from mlirc.lowering.passes.lower import lower_kernels
+
+right, GREATER = lower_kernels.function_text, "arith.cmpf ogt"
+
+
+def wrong(kernel, name, target):
+    made = right(kernel, name, target)
+    before, found, after = made.functions.rpartition(GREATER)
+    return replace(made, functions=before + "arith.cmpf ole" + after) if found else made
+
+
+lower_kernels.function_text = wrong
+""",
+    "stale buffer in a loop": """
+from mlirc.lowering.passes.plan import plan_memory
+
+right = plan_memory.liveness
+
+
+def wrong(function):
+    found = right(function)
+    if function.name.value == "body":
+        for buffer in found.buffers:
+            buffer.end = max(buffer.start, 0)
+    return found
+
+
+plan_memory.liveness = wrong
+""",
+}
+
 PASSES = {
     "hang": """
 from dataclasses import dataclass
