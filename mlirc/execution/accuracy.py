@@ -40,7 +40,9 @@ class Wrong:
         return f"{self.what}{at} is {self.got}, not {self.expected}: error {self.error:.3g}, where {self.limit:.3g} is allowed"
 
 
-UNSIGNED = re.compile(r"mlirc\.(maximum|minimum|clamp|relu|amax|amin|fmax|fmin)\w*\b|\"(max|min)\"|device = \"cuda|aten\.")
+UNSIGNED = re.compile(
+    r"mlirc\.(maximum|minimum|clamp|relu|amax|amin|fmax|fmin)\w*\b|\"(max|min)\"|device = \"cuda|aten\."
+)
 
 
 def zeros_have_signs(text: str) -> bool:

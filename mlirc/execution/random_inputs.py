@@ -180,7 +180,9 @@ def drawn(module: ir.Module, draw: Draw, bounds: Mapping[int, list[Int]], seed: 
 
 def without_signs(x: Any) -> Any:
     """The same numbers, with zeros that are all positive."""
-    return torch.where(x == 0, x.abs(), x) if isinstance(x, torch.Tensor) and x.is_floating_point() else x
+    if not isinstance(x, torch.Tensor) or not x.is_floating_point():
+        return x
+    return with_strides(torch.where(x == 0, x.abs(), x), x.stride())
 
 
 def is_parameter(named: Any) -> bool:

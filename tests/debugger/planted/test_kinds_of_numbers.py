@@ -57,7 +57,9 @@ def written(given, columns, folder):
     torch._dynamo.reset()
     options = {"dump": folder, "fallback": "error", "cache": False}
     with torch.no_grad():
-        torch.compile(given, backend="mlirc", options=options, dynamic=False)(torch.randn(6, columns), torch.randn(6, columns))
+        torch.compile(given, backend="mlirc", options=options, dynamic=False)(
+            torch.randn(6, columns), torch.randn(6, columns)
+        )
     (path,) = folder.glob("*_import.mlir")
     return path
 
