@@ -4,7 +4,7 @@ import re
 from typing import Any
 
 from mlirc.dialects.core.bindings import ir
-from mlirc.dialects.core.dialect import attribute_value
+from mlirc.dialects.core.dialect import OPS, Composite, attribute_value
 from mlirc.dialects.core.tensor_types import info_of
 
 SYMBOL = re.compile(r"\b(us|su|s|u)(\d+|x[0-9a-f]{12})\b")
@@ -33,16 +33,26 @@ def unwritten_parameters(function: Any) -> set[ir.Value]:
     return parameter_arguments(function) - written
 
 
-def sources_of(function: Any) -> dict[ir.Value, frozenset]:
+def sources_of(function: Any, composed: bool = False) -> dict[ir.Value, frozenset]:
     """Maps each value that depends on parameters alone to those parameters (none, for what constants are made into).
 
-    A parameter that the graph writes to does not count.
+    A parameter that the graph writes to does not count. `composed`: an op of several results that `decompose` has yet to write out, such
+    as a batch norm that standardises weights, is taken for the ops that it will be.
     """
     sources: dict[ir.Value, frozenset] = {x: frozenset([x]) for x in unwritten_parameters(function)}
     for op in function.regions[0].blocks[0].operations:
-        if may_hoist(op) and all(x in sources for x in op.operands):
-            sources[op.results[0]] = frozenset().union(*(sources[x] for x in op.operands))
+        if (may_hoist(op) or (composed and is_composed(op))) and all(x in sources for x in op.operands):
+            sources |= dict.fromkeys(op.results, frozenset().union(*(sources[x] for x in op.operands)))
     return sources
+
+
+def is_composed(op: Any) -> bool:
+    """Whether it is written out as other ops, and gives tensors of sizes that are known."""
+    cls = OPS.get(op.operation.name.removeprefix("mlirc."))
+    if cls is None or not issubclass(cls, Composite) or not op.operands or names_symbol(op):
+        return False
+    infos = map(info_of, op.results)
+    return all(isinstance(n, int) for info in infos for n in (*info.shape, *info.stride))
 
 
 def names_symbol(op: Any) -> bool:

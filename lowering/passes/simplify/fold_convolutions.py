@@ -65,7 +65,7 @@ class FoldConvolutions:
 
     def run(self, function: Any, ledger: Ledger) -> None:
         block = function.regions[0].blocks[0]
-        fixed = {x for x, parameters in sources_of(function).items() if parameters}
+        fixed = {x for x, parameters in sources_of(function, composed=True).items() if parameters}
         restored: dict[ir.Value, ir.Value] = {}
         # found first: folding one erases other ops, which must not be looked at again
         for op in [op for op in block.operations if is_convolution(op)]:

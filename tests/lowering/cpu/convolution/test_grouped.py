@@ -320,3 +320,25 @@ def test_weights_that_change_are_laid_out_anew():
     second = call(x)
     assert not torch.equal(first, second)
     as_good_as_eager(second, module, x)
+
+
+class Standardised(nn.Conv2d):
+    """A filter's weights have mean 0 and variance 1, as a normaliser-free net's, by a batch norm."""
+
+    def forward(self, x):
+        w = nn.functional.batch_norm(self.weight.reshape(1, self.out_channels, -1), None, None, training=True)
+        return nn.functional.conv2d(x, w.reshape_as(self.weight), self.bias, 1, self.padding, 1, self.groups)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("groups", [1, 4])
+def test_weights_that_are_standardised_are_laid_out_once(groups):
+    module, x = Standardised(24, 24, 3, padding=1, groups=groups).eval(), torch.randn(4, 24, 40, 40)
+    (graph,) = mlirc.explain(module)(x).data["graphs"]
+    folded = [entry["taken"] for entry in graph["ledger"] if entry["pass_name"] == "fold-convolutions"]
+    assert folded == [True]
+    assert not any("rsqrt" in kernel["name"] for kernel in graph["kernels"])
+    call = compiled(module)
+    as_good_as_eager(call(x), module, x)
+    module.weight[:, :, 0].mul_(2)
+    as_good_as_eager(call(x), module, x)
