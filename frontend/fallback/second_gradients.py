@@ -200,23 +200,27 @@ def differentiable(graph: Graph, given: NotedCall, node: Any, gradients: list, f
     elif versions_of(read) != given.versions:
         why_not = "an input of the compiled graph has been modified since"
     elif calls.returns_more_or_less(node, graph.statistics):
-        why_not = "the graph writes to its inputs, or returns views of a tensor that is no result"
+        why_not = "the graph writes to its inputs"
     why: Exception = NoHistory(LIMIT + why_not)
     if not why_not:
         try:
-            return tuple(with_history(graph, given.drawn, args, gradients))
+            return tuple(with_history(graph, given.drawn, args, node, gradients))
         except (NoHistory, UnsupportedGraph) as error:
             why = error
     return WithoutHistory.apply(first, why, *(x for x in (*args, *gradients) if isinstance(x, torch.Tensor)))
 
 
-def with_history(graph: Graph, drawn: Drawn | None, args: list, gradients: list) -> list[torch.Tensor | None]:
+def with_history(
+    graph: Graph, drawn: Drawn | None, args: list, node: Any, gradients: list
+) -> list[torch.Tensor | None]:
     """The gradients of a call's arguments in eager, from those of its results."""
+    node.saved_tensors  # noqa: B018  # raises where they were freed
     graph.count()
     args = [apart(x) if isinstance(x, torch.Tensor) else x for x in args]
     found: list[torch.Tensor | None] = [None] * len(args)
     with graph.as_traced():
         results = graph(args, drawn)
+        results += calls.bases_of(node, results)
         if len(results) != len(gradients):
             raise NoHistory(LIMIT + "the graph has other results than the call")
         given = [(r, g) for r, g in zip(results, gradients, strict=True) if isinstance(g, torch.Tensor)]
@@ -235,7 +239,7 @@ def with_history(graph: Graph, drawn: Drawn | None, args: list, gradients: list)
 def apart(x: torch.Tensor) -> torch.Tensor:
     """The tensor, with what is behind it behind a view, so that its own hooks are not called within."""
     with torch.enable_grad():
-        return x.view_as(x) if x.requires_grad else x
+        return torch.ops.aten.alias.default(x) if x.requires_grad else x
 
 
 class WithoutHistory(torch.autograd.Function):

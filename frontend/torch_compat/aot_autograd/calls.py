@@ -67,7 +67,7 @@ def returns_more_or_less(node: Any, written: Collection[int]) -> bool:
     try:
         return bool(
             known.num_mutated_inp_runtime_indices
-            or known.num_intermediate_bases
+            or len(views_of_bases(node)) != known.num_intermediate_bases
             or known.tokens
             or function.maybe_subclass_metadata is not None
             or any(
@@ -77,3 +77,19 @@ def returns_more_or_less(node: Any, written: Collection[int]) -> bool:
         )
     except AttributeError:
         return True
+
+
+def views_of_bases(node: Any) -> list[int]:
+    """For each tensor that AOTAutograd adds to the results of a call, because some of these are views of it, the place of one of them. Raises
+    AttributeError where that is not known."""
+    known: Any = type(node)._forward_cls.metadata
+    found: dict[int, int] = {}
+    for place, info in enumerate(known.output_info):
+        if info.output_type.name in ("alias_of_intermediate", "alias_of_intermediate_save_as_output"):
+            found.setdefault(info.base_idx, place)
+    return [found[k] for k in sorted(found)]
+
+
+def bases_of(node: Any, results: Sequence[Any]) -> list[torch.Tensor]:
+    """Those tensors, of results that were computed in eager."""
+    return [results[k]._base for k in views_of_bases(node)]

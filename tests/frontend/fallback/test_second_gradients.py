@@ -238,6 +238,22 @@ def second_of(called):
     return first.detach(), autograd.grad(first.square().sum(), x, allow_unused=True)
 
 
+VIEWS = {
+    "two parts": lambda x: (lambda y: (y[0], y[1]))(x.view(2, 2).sin()),
+    "parts, and their base": lambda x: (lambda y: (y[1], y, y.t()))(x.view(2, 2).exp()),
+    "of two tensors": lambda x: (x.sin().view(2, 2)[0], *x.exp().split(2), x.cos()),
+    "of an input, too": lambda x: (x[1:], *x.tanh().chunk(2), x * x),
+}
+
+
+def of_views(name, compiled):
+    x = at().requires_grad_()
+    results = compiled(VIEWS[name])(x)
+    total: Any = sum(y.square().sum() * k for k, y in enumerate(results, 1))
+    (first,) = autograd.grad(total, x, create_graph=True)
+    return [y.detach() for y in results], first.detach(), autograd.grad(first.square().sum(), x)
+
+
 RIGHT = [
     twice,
     four_times,
@@ -277,6 +293,20 @@ def test_second_gradients_are_eagers(program):
 @pytest.mark.parametrize("name", RANDOM)
 def test_random_numbers_are_drawn_again(name):
     torch.testing.assert_close(*both(lambda compiled: drawing(name, compiled)))
+
+
+@pytest.mark.parametrize("name", VIEWS)
+def test_results_that_are_views(name):
+    torch.testing.assert_close(*both(lambda compiled: of_views(name, compiled)))
+
+
+def test_what_was_freed_is_an_error():
+    torch._dynamo.reset()
+    x = at().requires_grad_()
+    out = torch.compile(f, backend="mlirc")(x)
+    out.backward()
+    with pytest.raises(RuntimeError, match="a second time"):
+        autograd.grad(out, x, create_graph=True)
 
 
 @pytest.mark.parametrize("name", FUNCTIONAL)
