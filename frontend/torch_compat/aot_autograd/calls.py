@@ -91,5 +91,5 @@ def views_of_bases(node: Any) -> list[int]:
 
 
 def bases_of(node: Any, results: Sequence[Any]) -> list[torch.Tensor]:
-    """Those tensors, of results that were computed in eager."""
+    """The tensors that AOTAutograd adds to the results of a call, of results that were computed in eager."""
     return [results[k]._base for k in views_of_bases(node)]
