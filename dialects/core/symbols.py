@@ -295,6 +295,21 @@ def _substitute_atom(atom: Atom, values: Mapping[str, Int], ranges: Mapping[str,
     return maximum(a, b) if name == "max" else minimum(a, b)
 
 
+def without_mods(a: Int) -> Int:
+    """`a` with each x % y written as x - y*(x//y): 8*(d0//8) + d0 % 8 is d0 then."""
+    if isinstance(a, int):
+        return a
+    total: Int = 0
+    for monomial, coefficient in a.terms.items():
+        product: Int = coefficient
+        for atom in monomial:
+            apart = not isinstance(atom, str) and atom[0] == "mod"
+            factor = atom[1] - atom[2] * _call("floordiv", *atom[1:]) if apart else Expr({(atom,): 1})
+            product = product * factor
+        total = total + product
+    return total
+
+
 def evaluate(a: Int, values: Mapping[str, int]) -> int:
     """The value of `a`; every free symbol must be in `values`."""
     result = substitute(a, values)

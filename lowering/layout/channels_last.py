@@ -8,7 +8,7 @@ from mlirc.dialects.core import symbols
 from mlirc.dialects.core.bindings import ir
 from mlirc.dialects.core.dialect import OPS, Elementwise, Reduction, attribute_value, create
 from mlirc.dialects.core.graph_builder import GraphBuilder
-from mlirc.dialects.core.symbols import symbol
+from mlirc.dialects.core.symbols import Int, symbol
 from mlirc.dialects.core.tensor_info import contiguous
 from mlirc.dialects.core.tensor_types import TensorInfo, info_of, type_of
 from mlirc.lowering.layout.moved_views import moved_view
@@ -61,10 +61,12 @@ def spread_channels_last(
         elif keeps_order(op, everywhere):
             if is_cat_call(op) and not all(is_image(restored.get(x), op.results[0], name) for x in op.operands):
                 continue  # then ATen's result may lie as any of them
-            last = any(is_image(restored.get(x), op.results[0], name) for x in op.operands)
+            strides = next(
+                filter(None, (kept_strides(restored.get(x), op.results[0], name) for x in op.operands)), None
+            )
             read_restored(op, restored)
-            if last:
-                restore_result(op, restored)
+            if strides is not None:
+                restore_result(op, strides, restored)
         elif name == "mlirc.max_pool_index" or is_reduction(name):
             read_restored(op, restored)
         elif name == "mlirc.copy":
@@ -101,6 +103,31 @@ def is_image(x: ir.Value | None, result: ir.Value, name: str) -> bool:
     return are_images(info, out, name) and info.stride[1] == 1
 
 
+def kept_strides(x: ir.Value | None, result: ir.Value, name: str) -> tuple[Int, ...] | None:
+    """The strides of the result of an op of this name that reads `x`, which lies channels last: channels last, or in the order of `x` where
+    a view has split its channels; None where the result may not lie so.
+    """
+    if x is None:
+        return None
+    info, out = info_of(x), info_of(result)
+    if is_image(x, result, name):
+        return channels_last(out).stride
+    split = is_elementwise(name) and info.shape == out.shape and not info.is_contiguous and is_dense(info)
+    return info.stride if split else None
+
+
+def is_dense(info: TensorInfo) -> bool:
+    """Whether the elements lie side by side in some order, whose sizes are known."""
+    if not all(isinstance(n, int) for n in (*info.shape, *info.stride)):
+        return False
+    expected = 1
+    for stride, size in sorted((s, n) for s, n in zip(info.stride, info.shape, strict=True) if n != 1):  # type: ignore[type-var]
+        if stride != expected:
+            return False
+        expected *= size  # type: ignore[assignment,operator]
+    return True
+
+
 def are_images(info: TensorInfo, out: TensorInfo, name: str) -> bool:
     """Whether an operand and the result of an op of this name are images that may lie in one order."""
     if out.rank < 3 or info.rank != out.rank:
@@ -108,10 +135,10 @@ def are_images(info: TensorInfo, out: TensorInfo, name: str) -> bool:
     return info.shape == out.shape if is_elementwise(name) else info.shape[0] == out.shape[0]
 
 
-def restore_result(op: Any, restored: dict[ir.Value, ir.Value]) -> None:
+def restore_result(op: Any, strides: tuple[Int, ...], restored: dict[ir.Value, ir.Value]) -> None:
     result = op.results[0]
     before = result.type
-    result.set_type(type_of(channels_last(info_of(result))))
+    result.set_type(type_of(replace(info_of(result), stride=strides)))
     with ir.InsertionPoint.after(op.operation), op.location:
         plain = create("copy", [result], [before])
     result.replace_all_uses_except(plain.out, plain.operation)

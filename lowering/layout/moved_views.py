@@ -37,7 +37,7 @@ def moved_view(view: Any, stride: tuple[Int, ...]) -> tuple[tuple[Int, ...], Int
     for index, step in zip(symbols.parse_list(text), stride, strict=True):
         address = address + index * step
     ranges = {f"d{k}": n for k, n in enumerate(info.shape)}
-    linear = linear_form(symbols.substitute(address, {}, ranges), frozenset(ranges))
+    linear = linear_form(symbols.without_mods(symbols.substitute(address, {}, ranges)), frozenset(ranges))
     if any(map(is_dim, symbols.free_symbols(linear.rest))):
         return None
     strides = [

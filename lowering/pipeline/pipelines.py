@@ -12,6 +12,7 @@ SIMPLIFY = (
     "fold-convolutions,"  # before decompose: it takes batch norms in
     "decompose,"
     "generate-convolutions,"  # after decompose: it follows elementwise ops and reductions, of which batch norms are made
+    "split-channel-sums,"  # after generate-convolutions, which lays images channels last
     "fold-constants,eliminate-views,"
     "propagate-slices,eliminate-views,"  # after decompose: rows of a norm are rows of what it is made of
     "accumulate-embeddings,"  # after eliminate-views: it looks for a matmul, not for a view of a view of one

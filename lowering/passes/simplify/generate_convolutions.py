@@ -35,7 +35,7 @@ class GenerateConvolutions:
              %4 = "mlirc.copy"(%3)                                                   back, for readers of that order
 
     CHANNELS LAST   all convolutions of a region, or none (convolution_regions.py; convolution/choice.py has the measurements); the
-                    ops between them keep the order (channels_last.py)
+                    ops between them keep the order (channels_last.py), as do those behind convolutions that fold-convolutions made
     OURS            the convolution, or one of its gradients, is a kernel of ours; others stay with oneDNN. Rows [N, C, W] are images of
                     one row; small volumes are sums of slices (convolution/volumes.py)
     """
@@ -46,14 +46,18 @@ class GenerateConvolutions:
     def run(self, function: Any, ledger: Ledger) -> None:
         block = function.regions[0].blocks[0]
         found = [(op, choice) for op in block.operations if (choice := choice_of(op)) is not None]
-        if not any(choice.may_lie_last for _, choice in found):
+        if not found and not any(is_folded(op) for op in block.operations):
             return
-        regions = regions_of(block, images_of)
-        taken = [choice.may_lie_last and regions.lies_last(tensors(op)[0]) for op, choice in found]
+        regions = regions_of(block, images_of) if any(choice.may_lie_last for _, choice in found) else None
+        taken = [
+            regions is not None and choice.may_lie_last and regions.lies_last(tensors(op)[0]) for op, choice in found
+        ]
         restored: dict[ir.Value, ir.Value] = {}
         for (op, choice), lies_last in zip(found, taken, strict=True):
             numbers: dict[str, int] = {}
-            if choice.may_lie_last:  # the gain is that of all convolutions that images pass between
+            if (
+                regions is not None and choice.may_lie_last
+            ):  # the gain is that of all convolutions that images pass between
                 numbers = {"gain": round(regions.gain(tensors(op)[0])), "multiplications": choice.multiplications}
             rule = "CHANNELS LAST" if numbers else "STATIC IMAGES"
             ledger.record(self.name, "layout", called(op), rule, lies_last, source_line(op.location), **numbers)
@@ -75,12 +79,15 @@ class GenerateConvolutions:
                 if back != new and info_of(new) == channels_last(info_of(new)):
                     restored[back] = new
             op.operation.erase()
-        if not restored:
-            return
         for op in block.operations:
             if is_put_back(op):
                 restored[op.results[0]] = op.operands[0]
         spread_channels_last(block, restored, lambda op: ledger.allows(self.name, op), everywhere=True)
+
+
+def is_folded(op: Any) -> bool:
+    """Whether fold-convolutions has made a convolution of it, whose images it has laid channels last."""
+    return op.operation.name == "mlirc.fused_convolution" or called(op).startswith("mkldnn._convolution")
 
 
 def choice_of(op: Any) -> Choice | None:

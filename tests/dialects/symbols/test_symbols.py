@@ -132,3 +132,17 @@ def test_dimension_times_a_number_of_unknown_sign_has_no_bound():
     assert symbols.upper_bound(d0 * number, DIMS) is None
     assert symbols.upper_bound(d0 + number, DIMS) == number + 3
     assert torch.tensor(-7).div(2, rounding_mode="floor") == symbols.evaluate(symbols.floordiv(number, 2), {"u0": -7})
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_remainders_written_as_quotients(seed):
+    rng = random.Random(seed)
+    d0, d1 = symbols.symbol("d0"), symbols.symbol("d1")
+    assert symbols.without_mods(8 * (d0 // 8) + d0 % 8) == d0
+    for _ in range(30):
+        n, m, k = (rng.choice([-3, 1, 2, 5, 8]) for _ in range(3))
+        value = (d0 % n) * (k * d1 % m) + k * (d0 // n) + (d1 + k) % m
+        plain = symbols.without_mods(value)
+        assert "%" not in str(plain)
+        for a, b in ((0, 0), (3, 7), (11, 2), (8, 5)):
+            assert symbols.evaluate(plain, {"d0": a, "d1": b}) == symbols.evaluate(value, {"d0": a, "d1": b})
