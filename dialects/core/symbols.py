@@ -303,9 +303,11 @@ def without_mods(a: Int) -> Int:
     for monomial, coefficient in a.terms.items():
         product: Int = coefficient
         for atom in monomial:
-            apart = not isinstance(atom, str) and atom[0] == "mod"
-            factor = atom[1] - atom[2] * _call("floordiv", *atom[1:]) if apart else Expr({(atom,): 1})
-            product = product * factor
+            if isinstance(atom, str) or atom[0] != "mod":
+                product = product * Expr({(atom,): 1})
+            else:
+                _, x, y = atom
+                product = product * (x - y * _call("floordiv", x, y))
         total = total + product
     return total
 

@@ -85,7 +85,8 @@ class UnpackedWeight:
         return convert(self.k, made, dtypes[-1]) if rounded else made
 
     def is_large(self, x: ir.Value) -> bool:
-        return info_of(x).numel * FRACTION >= self.elements
+        elements = info_of(x).numel
+        return isinstance(elements, int) and elements * FRACTION >= self.elements
 
     def read(self, x: ir.Value, index: Sequence[Int], rounded: bool) -> Scalar:
         self.tensors.add(x)

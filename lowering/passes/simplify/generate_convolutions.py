@@ -87,7 +87,8 @@ class GenerateConvolutions:
 
 def is_folded(op: Any) -> bool:
     """Whether fold-convolutions has made a convolution of it, whose images it has laid channels last."""
-    return op.operation.name == "mlirc.fused_convolution" or called(op).startswith("mkldnn._convolution")
+    made = ("mlirc.fused_convolution", "mlirc.grouped_convolution")
+    return op.operation.name in made or called(op).startswith("mkldnn._convolution")
 
 
 def choice_of(op: Any) -> Choice | None:

@@ -1,5 +1,6 @@
 """split-channel-sums: a sum over pixels and few channels of images that lie channels last goes over the pixels first."""
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -56,23 +57,20 @@ def apart(info: TensorInfo, dims: tuple[int, ...]) -> tuple[list[int], int, int]
     """Of a sum over `dims`: those that lie outside one that stays, how many elements lie side by side in the others, and how
     many such runs are summed. None where what is summed has no such order.
     """
-    summed = [d for d in dims if info.shape[d] != 1]
-    if not all(isinstance(n, int) and n > 0 for d in summed for n in (info.shape[d], info.stride[d])):
+    steps = {d: info.stride[d] for d in range(info.rank) if info.shape[d] != 1}
+    summed = {d: n for d in dims if d in steps and isinstance(n := info.shape[d], int) and n > 0}
+    strides = {d: s for d in summed if isinstance(s := steps[d], int) and s > 0}
+    if len(strides) < len([d for d in dims if d in steps]):
         return None
-    kept = [info.stride[d] for d, n in enumerate(info.shape) if n != 1 and d not in dims]
-    steps = [s for s in kept if isinstance(s, int) and s > 0]  # one that is not known lies where it does
-    inner = sorted((d for d in summed if all(info.stride[d] < s for s in steps)), key=lambda d: info.stride[d])  # type: ignore[arg-type,operator,return-value]
+    kept = [s for d, s in steps.items() if d not in dims and isinstance(s, int) and s > 0]
+    inner = sorted((d for d in strides if all(strides[d] < s for s in kept)), key=lambda d: strides[d])
     first = [d for d in summed if d not in inner]
-    if not first or not inner:
-        return None
-    run, runs = 1, 1
+    run = 1
     for d in inner:
-        if info.stride[d] != run:
+        if strides[d] != run:
             return None
-        run *= info.shape[d]  # type: ignore[assignment,operator]
-    for d in first:
-        runs *= info.shape[d]  # type: ignore[assignment,operator]
-    return first, run, runs
+        run *= summed[d]
+    return (first, run, math.prod(summed[d] for d in first)) if first and inner else None
 
 
 def split(op: Any, first: list[int], dims: tuple[int, ...]) -> None:

@@ -73,8 +73,8 @@ def has_few_channels(op: Any) -> bool:
 def channels_of(op: Any) -> int | str:
     """Channels after the rewrite."""
     channels, (stride, *_) = info_of(op.operands[0]).shape[1], steps_of(op)
-    factors = (channels, *stride)
-    return math.prod(factors) if all(isinstance(n, int) for n in factors) else "symbolic"
+    factors = [n for n in (channels, *stride) if isinstance(n, int)]
+    return math.prod(factors) if len(factors) == 1 + len(stride) else "symbolic"
 
 
 def depends_on(x: ir.Value, parameters: set[ir.Value]) -> bool:

@@ -8,4 +8,3 @@ return %0 : tensor<2x8x?x9xbf16, {size = "2, 8, 19//s0 + 1, 9", device = "cuda:0
 // CHECK-NOT: "mlirc.pad"
 // CHECK: op = "aten.convolution.default"
 // CHECK: // FEW CHANNELS: widen aten.convolution.default, refused
-// CHECK-SAME: symbolic

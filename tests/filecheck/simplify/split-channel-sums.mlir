@@ -14,4 +14,3 @@ return %0, %1, %2 : tensor<2x32x1x1x1xf32>, tensor<2x32xf32>, tensor<2x32x1x1x1x
 // CHECK-SAME: tensor<2x32xf32>
 // CHECK: "mlirc.sum"(%arg1) {dims = "2, 3, 4", keepdim = true} : (tensor<2x32x8x64x64xf32>)
 // CHECK: // SHORT RUNS: split sum, taken
-// CHECK-SAME: "run": 8
