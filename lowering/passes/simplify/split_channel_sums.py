@@ -54,8 +54,8 @@ class SplitChannelSums:
 
 
 def apart(info: TensorInfo, dims: tuple[int, ...]) -> tuple[list[int], int, int] | None:
-    """Of a sum over `dims`: those that lie outside one that stays, how many elements lie side by side in the others, and how
-    many such runs are summed. None where what is summed has no such order.
+    """Takes the dimensions of a sum apart: those that lie outside one that stays, how many elements lie side by side in the others, and
+    how many such runs are summed. None where they have no such order.
     """
     steps = {d: info.stride[d] for d in range(info.rank) if info.shape[d] != 1}
     summed = {d: n for d in dims if d in steps and isinstance(n := info.shape[d], int) and n > 0}
