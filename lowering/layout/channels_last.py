@@ -112,20 +112,8 @@ def kept_strides(x: ir.Value | None, result: ir.Value, name: str) -> tuple[Int, 
     info, out = info_of(x), info_of(result)
     if is_image(x, result, name):
         return channels_last(out).stride
-    split = is_elementwise(name) and info.shape == out.shape and not info.is_contiguous and is_dense(info)
+    split = is_elementwise(name) and info.shape == out.shape and not info.is_contiguous and info.is_dense
     return info.stride if split else None
-
-
-def is_dense(info: TensorInfo) -> bool:
-    """Whether the elements lie side by side in some order, whose sizes are known."""
-    if not all(isinstance(n, int) for n in (*info.shape, *info.stride)):
-        return False
-    expected = 1
-    for stride, size in sorted((s, n) for s, n in zip(info.stride, info.shape, strict=True) if n != 1):  # type: ignore[type-var]
-        if stride != expected:
-            return False
-        expected *= size  # type: ignore[assignment,operator]
-    return True
 
 
 def are_images(info: TensorInfo, out: TensorInfo, name: str) -> bool:
