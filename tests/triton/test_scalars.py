@@ -12,6 +12,7 @@ from tests.dialects.test_scalar_ops import (
     COMPUTED,
     HALVES,
     SCALAR_OPS,
+    arity,
     assert_same,
     dtypes_of,
     is_small,
@@ -47,6 +48,30 @@ def test_scalar_op(name):
         if eager is not None:
             tolerance = 20 * torch.finfo(dtype).eps if dtype.is_floating_point else 0.0
             assert_same(name, apply(name, args, eager), args, tolerance)
+
+
+BINARY = [name for name in SCALAR_OPS if OPS[name].computes not in ("bool",) and arity(OPS[name]) == 2]
+
+
+@pytest.mark.parametrize("name", BINARY)
+def test_scalar_op_beside_numbers(name):
+    """Its parts are computed of numbers alone, then."""
+    cls = OPS[name]
+    x = torch.tensor([-7.5, -2.0, -0.5, 0.0, 0.25, 2.0, 7.5, torch.inf])
+    for number in (2.5, -1.5, 2.0):
+        for first in (False, True):
+            both = (torch.full_like(x, number), x) if first else (x, torch.full_like(x, number))
+            eager = reference(cls, list(both))
+            if eager is None:
+                continue
+            out = torch.empty_like(eager)
+
+            def build(k, a, number=number, first=first, out=out):
+                read, constant = k.read(a, k.dims), k.constant(number, torch.float32)
+                return [(k.apply(cls, *((constant, read) if first else (read, constant))), k.dims, like(out))]
+
+            TritonKernel([like(x)], str(len(x)), "", build)([x], [out])
+            assert_same(name, out, list(both), 2e-6)
 
 
 @pytest.mark.parametrize("source", DTYPES)

@@ -10,6 +10,7 @@ and for what Triton does not have.
 
 import math
 from itertools import count
+from operator import eq, ge, gt, le, lt, ne
 
 import torch
 
@@ -55,12 +56,14 @@ class TritonValue(str):
     """An expression's text, the dtype of its elements, and the tile dimensions that its shape has ("x", "r").
 
     number  what a constant stands for; None for any other value
+    fixed   whether it is computed of constants alone
     """
 
-    __slots__ = ("dtype", "number", "tile")
+    __slots__ = ("dtype", "fixed", "number", "tile")
     dtype: torch.dtype
     number: float | int | bool | None
     tile: frozenset[str]
+    fixed: bool
 
     def __new__(
         cls,
@@ -71,6 +74,7 @@ class TritonValue(str):
     ):
         value = super().__new__(cls, text)
         value.dtype, value.tile, value.number = dtype, tile, number
+        value.fixed = number is not None
         return value
 
 
@@ -98,6 +102,9 @@ def literal(value: float | int | bool) -> str:
     return repr(value).replace("e+", "e")
 
 
+COMPARISONS = {"<": lt, "<=": le, ">": gt, ">=": ge, "==": eq, "!=": ne}
+
+
 def _binary(operator: str):
     def method(self: "TritonBuilder", x: TritonValue, y: TritonValue) -> TritonValue:
         return self.infix(operator, x, y)
@@ -107,7 +114,14 @@ def _binary(operator: str):
 
 def _compare(operator: str):
     def method(self: "TritonBuilder", x: TritonValue, y: TritonValue) -> TritonValue:
-        return self.infix(operator, x, y, torch.bool)
+        if x.number is not None and y.number is not None:
+            numbers = (torch.tensor(v.number, dtype=v.dtype).item() for v in (x, y))
+            return self.constant(COMPARISONS[operator](*numbers), torch.bool)
+        made = self.infix(operator, x, y, torch.bool)
+        if not (x.fixed and y.fixed and x.dtype.is_floating_point):
+            return made
+        # Triton's interpreter takes it for one of the operands' dtype where it is spread over a block
+        return self.select(made, self.constant(True, torch.bool), self.constant(False, torch.bool))
 
     return method
 
@@ -137,7 +151,9 @@ class TritonBuilder(NamesUnknown):
         return TritonValue(f"tl.full([], {literal(value)}, {TL_DTYPE[dtype]})", dtype, number=value)
 
     def emit(self, text: str, dtype: torch.dtype, *operands: TritonValue) -> TritonValue:
-        return self.lines.name(text, dtype, frozenset().union(*(x.tile for x in operands)))
+        value = self.lines.name(text, dtype, frozenset().union(*(x.tile for x in operands)))
+        value.fixed = bool(operands) and all(x.fixed for x in operands)
+        return value
 
     def infix(self, operator: str, x: TritonValue, y: TritonValue, dtype: torch.dtype | None = None) -> TritonValue:
         """A number beside a variable is written as such: it takes the variable's dtype. Not beside a float64: Triton's comparisons

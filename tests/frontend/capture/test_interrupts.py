@@ -3,10 +3,13 @@
 import random
 import signal
 import time
+from unittest import mock
 
 import pytest
 import torch
 from torch import nn
+from torch.fx.experimental import symbolic_shapes
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 
 def step(run, model, x):
@@ -57,3 +60,24 @@ def test_a_first_call_that_is_interrupted(interrupted_by_alarm):
         if caught == 8:
             return
     raise AssertionError(f"{caught} first calls of 40 were interrupted")
+
+
+def test_guards_that_an_interrupt_leaves_off():
+    """Ctrl-C between the two halves of PyTorch's own bookkeeping: later graphs of the thread would have no guards."""
+    sliced = lambda x, n: x[n:] * max(n, 0)
+    x, off = torch.arange(8.0), []
+
+    def exit_late(env):
+        if not off:
+            off.append(env)
+            raise KeyboardInterrupt
+        return leave(env)
+
+    torch._dynamo.reset()
+    leave, compiled = ShapeEnv._suppress_guards_exit, torch.compile(sliced, backend="mlirc", dynamic=True)
+    with mock.patch.object(ShapeEnv, "_suppress_guards_exit", exit_late), pytest.raises(KeyboardInterrupt):
+        compiled(x, 3)
+    assert symbolic_shapes.TLS.suppress_guards
+    for n in (3, -3, 5, 0, -8):
+        torch.testing.assert_close(compiled(x, n), sliced(x, n))
+    assert not symbolic_shapes.TLS.suppress_guards
