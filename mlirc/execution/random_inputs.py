@@ -22,6 +22,7 @@ from mlirc.execution.accuracy import zeros_have_signs
 from mlirc.execution.inputs import InputsError, with_strides
 from mlirc.execution.isolated import Ended, isolated
 from mlirc.execution.modules import given_arguments, graph_of, interpret
+from mlirc.execution.pooled_indices import pooled_indices
 from mlirc.lowering.analysis.index_maps import is_dimension
 from mlirc.lowering.fusion.aten_calls import arguments
 from mlirc.lowering.module.forms import stage_of
@@ -175,6 +176,8 @@ def drawn(module: ir.Module, draw: Draw, bounds: Mapping[int, list[Int]], seed: 
             limits = [symbols.evaluate(n, draw.sizes) for n in bounds.get(k, ())]
             given = replace(draw, kind="zeros") if draw.kind == "special" and is_parameter(named) else draw
             made.append(tensor(info_of(argument), given, min(limits, default=draw.integers), generator))
+    for k, indices in pooled_indices(module, draw.sizes, generator):
+        made[k] = with_strides(indices.to(made[k].dtype), made[k].stride())
     return made
 
 
