@@ -38,7 +38,7 @@ def pooled_indices(
 
 
 def indices_of(image: torch.Tensor, wanted: list[int], window: list[int], others: list[list[int]]) -> Any:
-    """Of that shape, where windows are counted in one of PyTorch's ways; None where in neither."""
+    """The indices of an image's pooling that have the shape `wanted`; None where they have it in neither of PyTorch's ways to count windows."""
     lead = image.dim() - len(window)
     flat = image.reshape(-1, 1, *image.shape[lead:])
     for ceil in (False, True):
