@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch.fx import GraphModule
 
+from mlirc.codegen.process.signal_handlers import raise_of_handler
 from mlirc.frontend.errors import UnsupportedGraph
 from mlirc.frontend.fallback.input_starts import is_list_operator_in_place, is_strided
 from mlirc.frontend.torch_compat.dynamo.lazy_graph import forward_of, without_notes
@@ -50,7 +51,8 @@ def writes(gm: GraphModule, inputs: Sequence[Any]) -> bool:
         ):
             given = [like(x) if isinstance(x, torch.Tensor) else x for x in inputs]
             forward_of(without_notes(gm))(*given)
-    except Exception:
+    except Exception as error:
+        raise_of_handler(error)
         return True
     return any(isinstance(x, torch.Tensor) and x._version > 0 for x in given)
 

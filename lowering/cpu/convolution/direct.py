@@ -105,9 +105,10 @@ class DirectWriter:
             with e.each(start, stop, step) as column:
                 self.block(block, column, (x, w, down), (first, last))
 
-    def block(
-        self, block: WindowBlock, column: Value, at: tuple[Value, Value, Value], channels: tuple[Value, Value]
-    ) -> None:
+    def at_column(
+        self, block: WindowBlock, column: Value, at: tuple[Value, Value, Value]
+    ) -> tuple[Value, Value, list[Value]]:
+        """Where the first tap of a block of windows reads the image and the weight, and how many taps there are, by axis."""
         c, e, b = self.c, self.e, self.e.index
         x, w, down = at
         x = advance(e, x, b.mul(column, e.integer(self.column_step)))
@@ -116,6 +117,13 @@ class DirectWriter:
             left, along = self.taps_inside(c.along, column)
             x, w = (advance(e, here, b.mul(left, e.integer(step))) for here, step in ((x, c.along.x), (w, c.along.w)))
             counts.append(along)
+        return x, w, counts
+
+    def block(
+        self, block: WindowBlock, column: Value, at: tuple[Value, Value, Value], channels: tuple[Value, Value]
+    ) -> None:
+        c, e, b = self.c, self.e, self.e.index
+        x, w, counts = self.at_column(block, column, at)
         with e.each(*channels, self.chunk) as channel:
             count = b.minimum(e.i64(self.chunk), b.sub(channels[1], channel))
             here = advance(e, x, channel) if c.depthwise else x, advance(e, w, channel), self.tile

@@ -138,14 +138,8 @@ class GroupedWriter(DirectWriter):
     def tile_of_windows(
         self, kind: int, block: WindowBlock, column: Value, at: tuple[Value, Value, Value], first: Value
     ) -> None:
-        c, e, b = self.c, self.e, self.e.index
-        x, w, down = at
-        x = advance(e, x, b.mul(column, e.integer(self.column_step)))
-        counts = [down]
-        if block.inside is None and block.windows == 1:
-            left, along = self.taps_inside(c.along, column)
-            x, w = (advance(e, here, b.mul(left, e.integer(step))) for here, step in ((x, c.along.x), (w, c.along.w)))
-            counts.append(along)
+        e, b = self.e, self.e.index
+        x, w, counts = self.at_column(block, column, at)
         strides = [s for s in self.strides() if isinstance(s, Value)]
         given = [(p, PTR) for p in (x, w, self.tile)] + [(n, "i64") for n in (*counts, *strides)]
         call(e, f"{block.name}_{kind}", given, partial(self.write_sums, self.kinds[kind], block, len(counts)))
