@@ -7,6 +7,7 @@ from mlirc.dialects.core import symbols
 from mlirc.lowering.fusion import cost as cost
 from mlirc.lowering.fusion.body import FOLDS, Body
 from mlirc.lowering.fusion.graph import FusionGraph, FusionNode
+from mlirc.lowering.kernel.typical_sizes import TYPICAL
 from mlirc.lowering.module.source_lines import source_line, source_lines
 from mlirc.lowering.pipeline.fusion_log import Candidate, FusionLog, Group, Key
 from mlirc.lowering.pipeline.ledger import Ledger
@@ -93,10 +94,11 @@ def name_of(node: FusionNode) -> str:
     return f"{node.body.label}@{lines[0].rsplit('/', 1)[-1] if lines else 'unknown'}"
 
 
-def spaces_of(pair: tuple[FusionNode, FusionNode]) -> str:
-    """ "[8, 16] -> [8; 16]": inner dimensions come behind a semicolon."""
-    texts = []
+def spaces_of(pair: tuple[FusionNode, FusionNode]) -> dict[str, str | int]:
+    """`spaces` is "[8, 16] -> [8; 16]", inner dimensions behind a semicolon; where sizes are symbols, `each_symbol` is what numbers take them for."""
+    texts, sizes = [], [size for node in pair for size in node.body.space]
     for node in pair:
         inner = symbols.print_list(node.body.inner)
         texts.append(f"[{symbols.print_list(node.body.parallel)}{inner and f'; {inner}'}]")
-    return " -> ".join(texts)
+    known = all(isinstance(size, int) for size in sizes)
+    return {"spaces": " -> ".join(texts)} | ({} if known else {"each_symbol": TYPICAL})

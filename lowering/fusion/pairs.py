@@ -178,7 +178,10 @@ class Fuser:
 
     def merge_readers(self, first: FusionNode, second: FusionNode) -> FusionNode | None:
         pair = (first, second)
-        if numbers_of(pair) in self.refused or is_empty(first.body) or is_empty(second.body):
+        if numbers_of(pair) in self.refused:
+            return None
+        if is_empty(first.body) or is_empty(second.body):
+            self.refuse(pair, "NO POINTS")
             return None
         if self.graph.closes_cycle(first, second) or first in self.graph.sources(second):
             self.refuse(pair, "NO CYCLE")
@@ -244,7 +247,7 @@ class Fuser:
         if self.records is not None:
             from mlirc.lowering.fusion.candidates import spaces_of
 
-            numbers = {"spaces": spaces_of(pair), **numbers}
+            numbers = {**spaces_of(pair), **numbers}
         where = source_line(pair[1].locations[-1])
         self.ledger.record(self.pass_name, action, labels(pair), rule, not kind, where, **numbers)
 

@@ -59,6 +59,7 @@ class BatchKernels:
                 ledger.record(self.name, "merge", label, rule, False, line, **numbers)
             if records is not None and group:
                 if rule:
+                    numbers["kernels"] = len(group) + 1
                     records.add(group, op, rule, "cost" if rule == "LIMITS" else "legal", **numbers)
                 elif records.refused_by_plan(group, op):
                     rule = "PLAN"

@@ -18,6 +18,7 @@ class FuseElementwise:
 
     Views in between become index expressions. When not, the ledger says by which rule:
     ONE SPACE       for each point of the consumer there is one point of the producer
+    SAME ROWS       where the consumer runs through several of the producer's dimensions as one, it runs through them one by one
     WRITTEN ONCE    a result that others read too is written by the merged kernel: its points must be the producer's
     NO RECOMPUTE    an expression of more than a few cheap ops is not computed at more points than before; one that reads
                     many elements of one tensor, as a pool does, stays a kernel of its own
@@ -26,8 +27,13 @@ class FuseElementwise:
     WITH ITS ROWS   on a GPU, what is made of rows' sums, a number a row, is left for the kernel that sums up rows, before one
                     that folds all rows, and has few programs
     NO CYCLE        nothing in between needs the one and feeds the other
+    NO POINTS       a kernel over no elements is left as it is
+    MATMULS STAY    a factor of a matmul is in memory: it would be computed again for each row or column
+    VIEW WITHOUT MAP          it is known which elements a view in between shows
+    GATHERED                  the consumer does not read at indices from data: how often an element is read is not known
+    EVERY INDEX IS CHECKED    an index from data that eager checks is checked once for each element, masked or not
     LIMITS          at most `max_ops` scalar ops, and `max_reads` tensors read
-    PLAN            a fusion plan forbids it
+    PLAN            a fusion plan forbids it; REWRITES: `--rewrites` does
     RECOMPUTE       a trivial expression is computed by each user, where storing it would move more bytes
     """
 

@@ -19,7 +19,9 @@ class FuseHorizontally:
     SAME READS      in a common iteration space both read the tensor at the same index
     WORTH IT        that saves an eighth of what the smaller kernel moves
     NO CYCLE        neither needs the other
-    LIMITS          at most `max_ops` scalar ops, and `max_reads` tensors read
+    NO POINTS       a kernel over no elements is left as it is
+    MATMULS STAY    a matmul's loops read its factors alone
+    and LIMITS, MASKED, IN ORDER, PLAN and REWRITES as in fuse-elementwise and fuse-reductions.
     """
 
     name = "fuse-horizontally"

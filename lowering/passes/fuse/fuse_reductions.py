@@ -19,6 +19,7 @@ class FuseReductions:
     SAME ROWS       the consumer's points are the producer's parallel points, or those and all of its inner ones;
                     dimensions may be permuted, split and put together. One that folds must fold the same dimensions.
     IN ORDER        a scan runs along one inner dimension, and argmax counts them in order
+    MATMULS STAY    what is merged with a matmul leaves it one, whose sums nothing reads but the end of its loops
     and the rules of fuse-elementwise.
     """
 
