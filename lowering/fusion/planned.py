@@ -32,24 +32,33 @@ class PlannedPairs:
         return next((entry for entry in self.forbidden if entry.computed <= computed), None)
 
     def carry_out(self, pass_name: str, merge: Merge) -> None:
-        """Merges the forced pairs of this pass. Raises FusionPlanError."""
-        for entry in self.graph.forced(pass_name, self.function):
-            self.done.add(entry.number)
-            nodes = self.nodes.kernels()
-            if any(entry.members <= set(node.members) for node in nodes):
-                continue
-            first, second = (self.holder(entry, names, nodes) for names in (entry.first, entry.second))
-            if entry.action == "horizontal" and first.position > second.position:
-                first, second = second, first
-            against = self.forbids((first, second))
-            if against is not None:
-                raise self.error(entry, f"entry {against.number} forbids it")
-            if entry.action != "horizontal" and not any(second in tensor.readers for tensor in first.outputs):
-                raise self.error(entry, "the second does not read the first")
+        """Merges the forced pairs of this pass, and before each what its groups are made of. Raises FusionPlanError."""
+        forced = self.graph.forced(pass_name, self.function)
+        parts = self.graph.parts(forced, pass_name, self.function) if self.decides else []
+        for entry in sorted([*forced, *parts], key=lambda e: e.number):
             try:
-                merge(first, second, entry.action)
-            except Refused as refusal:
-                raise self.error(entry, f"they cannot be one kernel: {refusal.rule}") from refusal
+                self.carry_out_entry(entry, merge)
+            except FusionPlanError:
+                if entry.decision == "force" or not self.decides:
+                    raise  # else the forced pair says what it lacks
+            self.done.add(entry.number)
+
+    def carry_out_entry(self, entry: PlanEntry, merge: Merge) -> None:
+        nodes = self.nodes.kernels()
+        if any(entry.members <= set(node.members) for node in nodes):
+            return
+        first, second = (self.holder(entry, names, nodes) for names in (entry.first, entry.second))
+        if entry.action == "horizontal" and first.position > second.position:
+            first, second = second, first
+        against = self.forbids((first, second))
+        if against is not None:
+            raise self.error(entry, f"entry {against.number} forbids it")
+        if entry.action != "horizontal" and not any(second in tensor.readers for tensor in first.outputs):
+            raise self.error(entry, "the second does not read the first")
+        try:
+            merge(first, second, entry.action)
+        except Refused as refusal:
+            raise self.error(entry, f"they cannot be one kernel: {refusal.rule}") from refusal
 
     def holder(self, entry: PlanEntry, names: tuple[str, ...], nodes: list[FusionNode]) -> FusionNode:
         """The smallest kernel that contains all of these members."""

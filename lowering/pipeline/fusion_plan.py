@@ -69,9 +69,14 @@ class GraphPlan:
 
     def forced(self, pass_name: str, function: str) -> list[PlanEntry]:
         decisions = ("force",) if self.others == "decide" else ("force", "taken")
-        return [
-            e for e in self.entries if e.decision in decisions and (e.pass_name, e.function) == (pass_name, function)
-        ]
+        mine = [e for e in self.entries if (e.pass_name, e.function) == (pass_name, function)]
+        return [e for e in mine if e.decision in decisions]
+
+    def parts(self, forced: Collection[PlanEntry], pass_name: str, function: str) -> list[PlanEntry]:
+        """The pairs that the saving run merged and that a later forced pair of the pass has as parts: without them its groups would not be there."""
+        mine = [e for e in self.entries if (e.pass_name, e.function, e.decision) == (pass_name, function, "taken")]
+        groups = [(e.number, without_stars(names)) for e in forced for names in (e.first, e.second)]
+        return [e for e in mine if any(e.number < number and e.computed <= group for number, group in groups)]
 
     def missing(self, function: str, known: Collection[str]) -> list[tuple[PlanEntry, str]]:
         """Names that the function does not have, each with its entry."""
