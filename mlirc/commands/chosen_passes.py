@@ -10,11 +10,13 @@ from typing import Any
 import click
 
 from mlirc.commands.failure import Failure, within
+from mlirc.execution.named_crash import running
 
 
 def import_extra(name: str) -> None:
     """Import a module, or run a Python file. Raises Failure for whatever it raises."""
     try:
+        running(f"--import {name}")
         with within(f"--import {name}"):
             if name.endswith(".py"):
                 runpy.run_path(name)

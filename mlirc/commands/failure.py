@@ -12,6 +12,8 @@ from typing import Any
 
 import click
 
+from mlirc.execution.named_crash import go_on_in_child
+
 NO_ROOM = (
     errno.ENOSPC,
     errno.EDQUOT,
@@ -68,6 +70,7 @@ class Commands(OneLineUsage, click.Group):
             formatter.write_dl(rows)
 
 
+_process = 0  # the one that says that it was interrupted
 _within: list[str] = []
 """What runs that is not ours, the innermost last: it may never end."""
 
@@ -89,10 +92,11 @@ def _ends_at_interrupts(name: str) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    process = os.getpid()
+    global _process
+    _process = os.getpid()
 
     def end(*_: Any) -> None:
-        if os.getpid() == process:  # no fork of it
+        if os.getpid() == _process:  # no fork of it
             os.write(2, f"{name}: interrupted{''.join(f' in {what}' for what in _within[-1:])}\n".encode())
         os._exit(130)
 
@@ -131,11 +135,15 @@ def _of_a_script(error: click.UsageError) -> str:
 
 
 @contextmanager
-def reported(traceback: bool = False) -> Iterator[None]:
-    """Turns a Failure into its lines and exit code. With `traceback` it is raised instead, and a crash of the process writes its
-    stack of Python."""
+def reported(traceback: bool = False, crashes: bool = False) -> Iterator[None]:
+    """Turns a Failure into its lines and exit code, and with `crashes` a crash of native code: the block runs in a child process. With
+    `traceback` a failure is raised instead, and a crash writes its stack of Python."""
+    global _process
     if traceback and not faulthandler.is_enabled():
         faulthandler.enable(2)
+    if crashes and not traceback:
+        go_on_in_child(click.get_current_context().command_path)
+        _process = os.getpid()
     try:
         yield
     except Failure as failure:

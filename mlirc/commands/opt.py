@@ -199,7 +199,7 @@ def opt(
 
     Exits with 1 when a pass or FILE fails, with 2 when the command line is wrong.
     """
-    with reported(traceback), few_collections():
+    with reported(traceback, crashes=True), few_collections():
         for name in extra:
             import_extra(name)
         if passes_listed:

@@ -13,6 +13,7 @@ from mlirc.commands.failure import HELP, Failure, reported
 from mlirc.commands.few_collections import few_collections
 from mlirc.commands.module_file import check_outputs, parse_file, write_whole
 from mlirc.commands.target import give_target
+from mlirc.execution.named_crash import running
 from mlirc.lowering.module.counted import counted
 
 TARGETS = ("cpu", "gpu", "interpreter")
@@ -97,7 +98,7 @@ def run(
 
     Exits with 1 when FILE or a pass fails or an answer changed, with 2 when the command line is wrong.
     """
-    with reported(traceback), few_collections():
+    with reported(traceback, crashes=True), few_collections():
         for name in extra:
             import_extra(name)
         if file is None:
@@ -288,6 +289,7 @@ class _Run:
                 raise Failure("--target gpu: PyTorch finds no GPU here; --target interpreter runs any module")
             given = Inputs(placed(module, inputs), getattr(inputs, "random_state", None))
             code = MachineCode(module)
+            running("the machine code")
             left = code(given)
             if repeat:
                 taken = code.seconds(given, repeat)

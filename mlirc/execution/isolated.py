@@ -61,7 +61,7 @@ def _isolated(
     child = os.fork()
     if child == 0:
         os.close(reader)
-        _end_with(parent)
+        end_with(parent)
         _work(work, writer, stack)
     os.close(writer)
     late = True
@@ -88,7 +88,7 @@ def _isolated(
     return Ended(_how(status), phase)
 
 
-def _end_with(parent: int) -> None:
+def end_with(parent: int) -> None:
     """Ends this process when its parent ends: work that hangs would go on for ever where the parent is killed, as it is where it runs
     in `isolated` itself. Only Linux can do that."""
     if sys.platform == "linux":

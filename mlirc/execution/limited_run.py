@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+from mlirc.execution.named_crash import running
 from mlirc.lowering.pipeline.fusion_log import FusionLog
 from mlirc.lowering.pipeline.ledger import Ledger
 from mlirc.lowering.pipeline.parser import parse
@@ -30,7 +31,16 @@ def limited_run(
         names = [step.name for step in parse(passes)]
         check_names(rewrites.limits, names)
         partial = any(getattr(find_pass(name), "gives", None) for name in rewrites.limits)
-    run_pipeline(module, passes, after_pass, record, verify=verify and not partial)
+    steps = iter([*(f"pass '{step.name}'" for step in parse(passes)), "verification"])
+
+    def next_pass(step: str, module: Any) -> None:
+        if after_pass is not None:
+            after_pass(step, module)
+        running(next(steps, ""))
+
+    running(next(steps))
+    run_pipeline(module, passes, next_pass, record, verify=verify and not partial)
+    running("")
     if fusion is not None:
         fusion.check_plan()
     return record

@@ -265,6 +265,25 @@ def test_a_file_that_raises_keyboard_interrupt(line, here):
     assert (done.exit_code, done.stderr) == (130, "mlirc: interrupted\n")
 
 
+@pytest.mark.parametrize(("command", "running"), [("opt", "pass 'erase-used'"), ("run", "--import abort.py")])
+def test_a_crash_of_native_code_is_one_line(command, running, here):
+    Path("used.mlir").write_text(
+        "func.func @graph(%x: tensor<8xf32>) -> tensor<8xf32> {\n"
+        '  %0 = "mlirc.exp"(%x) : (tensor<8xf32>) -> tensor<8xf32>\n  return %0 : tensor<8xf32>\n}\n'
+    )
+    Path("erase.py").write_text(
+        "from dataclasses import dataclass\nfrom mlirc.passes import register\n\n\n@register\n@dataclass(frozen=True)\n"
+        "class EraseUsed:\n    name = 'erase-used'\n\n    def run(self, function, ledger):\n"
+        "        list(function.regions[0].blocks[0].operations)[0].operation.erase()\n"
+    )
+    Path("abort.py").write_text("import os\n\nos.abort()\n")
+    file = "erase.py" if command == "opt" else "abort.py"
+    words = [command, "used.mlir", "-p", "cse,erase-used,cse", "--import", file]
+    done = subprocess.run([sys.executable, "-m", "mlirc", *words], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert re.fullmatch(rf"mlirc {command}: {running} crashed: SIG[A-Z]+\n", done.stderr)
+
+
 def test_ctrl_c_is_one_line(here):
     (here / "slow.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n")
     done = subprocess.run(
