@@ -175,7 +175,7 @@ def tensors(value: Any) -> Sequence[torch.Tensor]:
 def score(outputs: list[torch.Tensor]) -> torch.Tensor:
     """The outputs times fixed random weights, summed."""
     generator = torch.Generator().manual_seed(1)
-    weighted = [o * torch.randn(o.shape, generator=generator).to(o.dtype) for o in outputs]
+    weighted = [o * torch.randn(o.shape, generator=generator).to(o) for o in outputs]
     return torch.stack([w.double().sum() for o, w in zip(outputs, weighted, strict=True) if o.requires_grad]).sum()
 
 
