@@ -313,6 +313,8 @@ class TapSums:
                 return [wide.fma(a, b, total) for a, b, total in zip(*factors, sums, strict=True)]
 
             return e.loop(e.i64(0), self.counts[1], e.i64(1), sums, [wide.type_text(F32)] * len(sums), tap)
+        if not self.writer.c.depthwise:
+            return self.tap_by_tap(x, w, sums, vectors, mask)
         weights: dict[int, list[Value]] = {}
         made = list(sums)
         for place, met in self.pixels_met().items():
@@ -325,6 +327,31 @@ class TapSums:
                     k = window * vectors + v
                     made[k] = wide.fma(pixel[v], weights[number][v], made[k])
         return made
+
+    def tap_by_tap(self, x: Value, w: Value, sums: list[Value], vectors: int, mask: Value | None) -> list[Value]:
+        """As `row`, for more filters than registers hold the weights of a row for: neighbouring taps that the same windows have are a
+        loop, for LLVM would keep each pixel for the next taps, on the stack."""
+        e, inside = self.e, self.block.inside
+        wide = e.builder(F32, True)
+        assert inside is not None
+        met = [tuple(w for w, taps in enumerate(inside) if tap in taps) for tap in range(self.writer.c.along.count)]
+        start = 0
+        for windows, some in groupby(met):
+            end = start + len(list(some))
+
+            def tap(k: Value, sums: list[Value], windows: tuple[int, ...] = windows) -> list[Value]:
+                here, weights = self.at(x, w, k, 2)
+                factors, made = self.load(weights, vectors, mask), list(sums)
+                for window in windows:
+                    pixel = self.pixel(advance(e, here, self.offset(window, 0)), vectors, None)
+                    for v in range(vectors):
+                        place = window * vectors + v
+                        made[place] = wide.fma(pixel[v], factors[v], made[place])
+                return made
+
+            sums = e.loop(e.i64(start), e.i64(end), e.i64(1), sums, [wide.type_text(F32)] * len(sums), tap)
+            start = end
+        return sums
 
     def pixels_met(self) -> dict[tuple[int, int], list[tuple[int, int]]]:
         """The windows of the block, each with the tap, that meet each pixel; by the first of them."""
