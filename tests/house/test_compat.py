@@ -17,6 +17,7 @@ import torch
 from mlirc import codegen, frontend
 from mlirc.codegen.abi import reach
 from mlirc.codegen.cache import folder as cache_folder
+from mlirc.codegen.process import background
 
 DOCUMENT = Path(__file__).parents[2] / "docs/compat.md"
 ROW = re.compile(r"^\| `([\w-]+)` \|(.*)\|$", re.MULTILINE)
@@ -56,6 +57,29 @@ def test_without_one_results_are_the_same(more, tmp_path):
     names = [*more, *(name for name in REACHES if name not in ONCE)]
     done = run(names, {cache_folder.VARIABLE: str(tmp_path)})
     assert done.stdout == "", f"wrong without {done.stdout.split()}:\n{done.stderr[-6000:]}"
+
+
+SWITCHES = {  # of a whole process, so that a thread of its own does not leave them behind
+    "anomaly mode": (torch.is_anomaly_enabled, torch.autograd.set_detect_anomaly, True),
+    "deterministic": (torch.are_deterministic_algorithms_enabled, torch.use_deterministic_algorithms, True),
+    "default dtype": (torch.get_default_dtype, torch.set_default_dtype, torch.bfloat16),
+    "one thread backward": (torch._C._is_multithreading_enabled, torch._C._set_multithreading_enabled, False),
+}
+
+
+@pytest.mark.parametrize("name", SWITCHES)
+def test_a_switch_of_the_program_takes_none_away(name):
+    """What a reach finds that tries real tensors does not depend on how the program had PyTorch set when it was first asked."""
+    asked, switch, value = SWITCHES[name]
+    found = [one for one in reach.reaches.values() if one.apart and one() is not None]
+    assert found
+    before = asked()
+    switch(value)
+    try:
+        for one in found:
+            background.start(one._find).result()
+    finally:
+        switch(before)
 
 
 def run(names: list[str], variables: dict[str, str]) -> subprocess.CompletedProcess[str]:
