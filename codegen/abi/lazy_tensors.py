@@ -63,7 +63,7 @@ def batch_question() -> Callable[[torch.Tensor], bool]:
     with torch.inference_mode(False), torch.enable_grad():  # where no thread starts, it is asked in the caller's
         y = x * 1
         y.register_hook(lambda gradient: asked.append(ask(gradient)))
-        torch.autograd.grad(y, y, torch.ones(3, 2), is_grads_batched=True)  # no node runs, which anomaly mode would look at
+        torch.autograd.grad(y, y, torch.ones(3, 2), is_grads_batched=True)  # no node runs: anomaly mode looks at those
     if ask(x) or asked != [True]:
         raise Missing("it is answered in another way")
     return ask
