@@ -50,11 +50,12 @@ class Space:
             return goal >= 0 or self.impossible()
         if known_nonnegative(goal) and not free_symbols(goal) & set(self.sizes):
             return True
-        try:
-            if _Proof(self.sizes, free_symbols(goal)).holds(goal, self.facts):
-                return True
-        except _TooLong:
-            pass
+        for merged in (False, True):
+            try:
+                if _Proof(self.sizes, free_symbols(goal), merged).holds(goal, self.facts):
+                    return True
+            except _TooLong:
+                pass
         return self._looked_at(goal)
 
     def left(self, goal: Int) -> list[Int] | None:
@@ -132,10 +133,15 @@ class Space:
 
 
 class _Proof:
-    """The proof of one goal, with the names in it. `quotients` maps (a, b) to the symbol that stands for a // b."""
+    """The proof of one goal, with the names in it. `quotients` maps (a, b) to the symbol that stands for a // b.
 
-    def __init__(self, sizes: Mapping[str, Int], names: Collection[str] = ()):
+    Where quotients of quotients are `merged`, the digits of an index add up to it: x%19 + 19*((x//19)%8) + 152*(x//152) is x. Where
+    they are not, (x//19)%8 is seen to be below 8.
+    """
+
+    def __init__(self, sizes: Mapping[str, Int], names: Collection[str] = (), merged: bool = False):
         self.sizes = dict(sizes)
+        self.merged = merged
         self.ones = {factor for name, size in sizes.items() if name in names for factor in factors(size)}
         self.quotients: dict[tuple[Int, Int], str] = {}
         self.bounds: dict[str, tuple[Int, Int]] = {}  # q: (a, b)
@@ -200,12 +206,22 @@ class _Proof:
 
     def divided(self, kind: str, a: Int, b: Int) -> Int:
         a, b = self.flat(a), self.flat(b)
-        key = a, b
+        key = self.whole(a, b) if self.merged else (a, b)
         if key not in self.quotients:
             name = self.quotients[key] = f"u{next(self.numbers)}'"
             self.bounds[name] = key
         q = symbol(self.quotients[key])
         return q if kind == "floordiv" else a - b * q
+
+    def whole(self, a: Int, b: Int) -> tuple[Int, Int]:
+        """(x, m*b) where a is x // m and both divisors are numbers above 0: floor(floor(x/m) / b) is floor(x / (m*b))."""
+        if isinstance(a, Expr) and isinstance(b, int) and b > 0 and len(a.terms) == 1:
+            ((monomial, coefficient),) = a.terms.items()
+            if coefficient == 1 and len(monomial) == 1 and monomial[0] in self.bounds:
+                x, m = self.bounds[monomial[0]]  # type: ignore[index]
+                if isinstance(m, int) and m > 0:
+                    return x, m * b
+        return a, b
 
     def extreme(self, goal: Int) -> bool:
         """Whether the goal is at least 0 where each quotient and dimension has the value that makes it least."""

@@ -27,6 +27,15 @@ def test_a_view_that_merges_symbolic_sizes_is_in_bounds(sizes, index, size):
     assert space.nonnegative(parse(size) - 1 - parse(index))
 
 
+def test_the_digits_of_an_index_add_up_to_it():
+    """By the rules, for sizes that are symbols: what evaluates all points takes as long as there are points."""
+    space = Space({"d0": parse("s0"), "d1": parse("s1")})
+    left = parse("d0 + 456*d1 - 19*((d0//19) % 8) - d0 % 19 - 152*(d0//152) - 456*(d1 % 785) - 357960*(d1//785)")
+    assert space.nonnegative(left) and space.nonnegative(left * -1)
+    assert not space.nonnegative(left - parse("d0//152 - d0//153")) and not space.nonnegative(left - 1)
+    assert space.nonnegative(parse("7 - (d0//19) % 8")) and not space.nonnegative(parse("6 - (d0//19) % 8"))
+
+
 def test_a_divisor_that_is_no_factor_of_a_size_may_be_zero():
     assert not Space({"d0": parse("s0")}).nonnegative(parse("d0 - d0//s1"))
     assert not Space({"d0": parse("s0"), "d1": parse("s1")}).nonnegative(parse("s0 - 1 - d0//s1"))  # no d1 is in it
