@@ -140,22 +140,27 @@ def bisect(
 def _script(
     file: str, arguments: Any, chosen: Any, runs: ExecutedCode, options: Any, extra: tuple[str, ...], output: str
 ) -> None:
-    """The first graph of a program's on which something fails. Raises Failure."""
+    """The first graph of a program's on which something fails with the inputs of its first call, else with other numbers. Raises Failure."""
     import tempfile
 
     from mlirc.commands.bisect_script import graphs_of, label_of, passes_of
 
     with tempfile.TemporaryDirectory(prefix="mlirc-bisect-") as folder:
         graphs = graphs_of(file, arguments, folder)
+        right = []
         for graph in graphs:
             inputs = 0 if graph.inputs is None else str(graph.inputs)
             path = str(graph.stages["import"])
             compiled = passes_of(graph)
             passes = chosen or (Chosen(compiled) if compiled else None)
             case, trials = case_of(path, passes, inputs, runs, options)
-            if show(path, case, trials, extra, output, inputs, f"Of {file} it is {label_of(graph)}"):
+            first = f"Of {file} it is {label_of(graph)}"
+            if show(path, case, trials, extra, output, inputs, first):
                 return
             click.echo(f"  nothing fails on {label_of(graph)}", err=True)
+            right.append((path, case, trials, extra, output, inputs, first))
+        if any(_with_other_numbers(*arguments) for arguments in right):
+            return
     raise Failure(f"{file}: nothing fails on {counted(len(graphs), 'graph')}")
 
 
@@ -213,22 +218,25 @@ def give_gpus(module: Any) -> int:
     return count
 
 
-def _with_other_numbers(file: str, case: Any, trials: Any, imports: tuple[str, ...], output: str, inputs: Any) -> bool:
-    """Bisects with each other kind of drawn numbers, until something fails. Raises Failure."""
+def _with_other_numbers(
+    file: str, case: Any, trials: Any, imports: tuple[str, ...], output: str, inputs: Any, first: str = ""
+) -> bool:
+    """Bisects with each other kind of drawn numbers, until something fails: those that were given or drawn show nothing. Raises Failure."""
     from dataclasses import replace
 
     from mlirc.dialects.core.bindings import ir
     from mlirc.dialects.core.context import context
     from mlirc.execution.random_inputs import other_inputs
 
-    if isinstance(inputs, str) or trials.check is not None or trials.slower is not None:
+    if trials.check is not None or trials.slower is not None:
         return False
     with context():
-        kinds = list(other_inputs(ir.Module.parse(case.text), inputs))
+        kinds = list(other_inputs(ir.Module.parse(case.text), 0 if isinstance(inputs, str) else inputs))
     for kind, drawn in kinds:
-        click.echo(f"  with {kind} numbers:", err=True)
+        click.echo(f"  with {kind} numbers{', drawn' if isinstance(inputs, str) else ''}:", err=True)
         trials.expected.clear()
-        if show(file, replace(case, inputs=tuple(drawn)), trials, imports, output, inputs, is_imported_right=True):
+        other = replace(case, inputs=tuple(drawn))
+        if show(file, other, trials, imports, output, inputs, first, is_imported_right=True):
             return True
     return False
 

@@ -4,6 +4,7 @@ import re
 
 import pytest
 import torch
+from safetensors.torch import save_file
 from torch._higher_order_ops.while_loop import while_loop
 
 from mlirc.execution.random_inputs import KINDS, other_inputs
@@ -84,6 +85,24 @@ def test_the_rewrite_is_named(name, given, columns, step, rewrite, tmp_path):
     command = [word.strip('"') for word in told.splitlines()[-1].split()[1:]]
     code, _, shown = forked(*command)
     assert code == 1, shown
+
+
+@pytest.mark.parametrize("of", ["a file", pytest.param("a program's first call", marks=pytest.mark.full)])
+def test_given_inputs_that_show_nothing(of, tmp_path):
+    (tmp_path / "patch.py").write_text(PATCHES["a maximum begins at zero"])
+    if of == "a file":
+        path = written(highest, 37, tmp_path)
+        save_file({"arg0": torch.rand(6, 37)}, tmp_path / "positive.safetensors")
+        words = [path, "--inputs", tmp_path / "positive.safetensors"]
+    else:
+        lines = "@torch.compile\ndef f(x):\n    return (x * 3).amax(-1)\n\nwith torch.no_grad():\n    f(torch.rand(6, 37))\n"
+        (tmp_path / "program.py").write_text(f"import torch\n\n{lines}")
+        words = [tmp_path / "program.py"]
+    options = ["--import", tmp_path / "patch.py", "--no-reduce", "-o", tmp_path / "small.mlir"]
+    code, told, said = forked("bisect", *words, *options)
+    assert code == 0 and "with negative numbers, drawn:" in said, told + said
+    assert "The pass is 'lower-kernels'" in told and "amax" in told, told
+    assert ("program.py it is graph 0" in told) == (of != "a file")
 
 
 def test_what_kinds_there_are():
