@@ -23,6 +23,7 @@ class Wrong:
     """The largest error of a value that is wrong.
 
     what   "result 0", or "argument 2" that is overwritten
+    said   what is wrong where it is no element: strides, memory; else ""
     """
 
     what: str
@@ -32,8 +33,11 @@ class Wrong:
     limit: float
     got: Any
     expected: Any
+    said: str = ""
 
     def __str__(self) -> str:
+        if self.said:
+            return self.said
         at = f" at {list(self.index)}" if self.index else ""
         if self.error == self.limit == 0.0 and self.got == self.expected:
             return f"{self.what}{at} is {self.got}, not {self.expected}: a zero of the other sign"
@@ -88,8 +92,12 @@ class Expectation:
                 wrong = compared(f"{what} {k}", k, mine, exact[k] if exact else None, found)
                 if wrong is None and self.signs:
                     wrong = signs(f"{what} {k}", k, mine, exact[k] if exact else None, found)
+                if wrong is None and what == "result":
+                    wrong = strides(k, mine, found)
                 if wrong is not None:
                     return wrong
+        if outcome.shared:
+            return Wrong("memory", -1, (), 0.0, 0.0, None, None, outcome.shared)
         return None
 
 
@@ -131,6 +139,17 @@ def compared(what: str, position: int, own: Any, exact: Any, got: Any, least: fl
     if float(error.flatten()[worst]) <= limit:
         return None
     return _wrong(what, position, got, right, worst, float(error.flatten()[worst]), limit)
+
+
+def strides(position: int, own: Any, got: Any) -> Wrong | None:
+    """A result with other strides than it is promised to have."""
+    if not isinstance(own, torch.Tensor) or own.layout != torch.strided or not own.numel():
+        return None
+    mine, found = ([s for n, s in zip(x.shape, x.stride(), strict=True) if n > 1] for x in (own, got))
+    if mine == found:
+        return None
+    said = f"result {position} has strides {list(got.stride())}, not {list(own.stride())}"
+    return Wrong(f"result {position}", position, (), 0.0, 0.0, None, None, said)
 
 
 def signs(what: str, position: int, own: Any, exact: Any, got: Any) -> Wrong | None:

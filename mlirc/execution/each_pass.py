@@ -156,6 +156,8 @@ def _looked_at(
         return Changed(step, number, None, " ".join(str(error).split()), "")
     if wrong is None:
         return None
+    if wrong.said:
+        return Changed(step, number, wrong, "", "")
     return Changed(step, number, wrong, "", _blamed(_as_module(before), module, inputs, wrong, code))
 
 

@@ -12,10 +12,12 @@ from mlirc.dialects.core import symbols
 from mlirc.dialects.core.bindings import ir
 from mlirc.dialects.core.context import context
 from mlirc.dialects.core.dialect import attribute_value
+from mlirc.dialects.core.graph_signature import result_groups
 from mlirc.dialects.core.tensor_types import info_of
 from mlirc.dialects.interpreter import interpreter
 from mlirc.execution.random_state import begin
 from mlirc.lowering.pipeline.pass_manager import functions
+from mlirc.lowering.pipeline.standard_steps import form_of_module
 
 SMALL = 32768
 """Elements of a tensor that PyTorch's own loops divide no further among threads."""
@@ -27,10 +29,12 @@ class NoGraph(ValueError):
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a call left: the results, and the arguments after it, some of which it may have written."""
+    """What a call left: the results, and the arguments after it, some of which it may have written. `shared` says which of them lie in the same
+    memory and must not; it is looked for where the module says what memory is."""
 
     results: list[Any]
     arguments: list[Any]
+    shared: str = ""
 
     def written(self, inputs: Sequence[Any]) -> dict[str, Any]:
         """Arguments that the call changed, by name: those whose bits are not those of the inputs."""
@@ -154,7 +158,37 @@ def _called(
         graph, prepare = graph_of(module), prepare_of(module)
         made = [] if prepare is None else callable_of(prepare[0])([given[k] for k in prepare[1]])
         results = callable_of(graph)([*given, *made])
-    return Outcome(copies(results), given)
+        has_memory = form_of_module(module) in ("memory", "lowered")
+        shared = shared_memory(results, given, result_groups(graph, len(results))) if has_memory else ""
+    return Outcome(copies(results), given, shared)
+
+
+def shared_memory(results: Sequence[Any], arguments: Sequence[Any], groups: Sequence[str]) -> str:
+    """The first result that lies in memory of another group's result or of an argument, or not in that of its own argument; "" for none."""
+    places = [extent(x) for x in results]
+    for k, (place, group) in enumerate(zip(places, groups, strict=True)):
+        if place is None:
+            continue
+        for j, argument in enumerate(arguments):
+            if (other := extent(argument)) is not None and overlap(place, other) != (group == f"arg{j}"):
+                said = "lies in the memory of" if group != f"arg{j}" else "does not lie in the memory of"
+                return f"result {k} {said} argument {j}"
+        for j in range(k):
+            if groups[j] != group and (other := places[j]) is not None and overlap(place, other):
+                return f"result {k} lies in the memory of result {j}"
+    return ""
+
+
+def extent(x: Any) -> tuple[int, int] | None:
+    """The addresses from the first to behind the last element of a tensor; None where it has none, or packs them."""
+    if not isinstance(x, torch.Tensor) or x.layout != torch.strided or not x.numel():
+        return None
+    last = sum((n - 1) * step for n, step in zip(x.shape, x.stride(), strict=True))
+    return x.data_ptr(), x.data_ptr() + (last + 1) * x.element_size()
+
+
+def overlap(first: tuple[int, int], second: tuple[int, int]) -> bool:
+    return first[0] < second[1] and second[0] < first[1]
 
 
 def copies(values: Sequence[Any]) -> list[Any]:

@@ -31,8 +31,11 @@ from mlirc.lowering.pipeline.pass_manager import run_pipeline
 SIZES = ([5, 7, 6, 9, 4, 8], [8], [4], [6], [16], [2], [12], [3], [64], [1])  # of symbols, in turn
 KINDS = {"negative": ([6, 4, 7, 8, 5, 9],), "special": ([33, 18, 2, 3],)}
 """Other kinds of floating-point numbers, that no normal draw has, each with sizes that are tried before SIZES: some are even, or
-longer than a vector. negative: all of them. special: zeros of both signs, and in what is no parameter infinities and NaN."""
+longer than a vector. negative: all of them, and integers that are no index.
+special: zeros of both signs, and in what is no parameter infinities and NaN."""
 INTEGERS = (10, 2, 1)  # that drawn integers are below, in turn
+HIDES = "attention"  # ops that pass NaN of hidden keys on or not, by what the mask is known to be (docs/decisions.md): none is drawn
+NEGATIVE = -100  # that drawn integers are not below, all of them less than 0
 ALONG_A_DIMENSION = tuple(  # self, dim, index
     f"aten.{name}."
     for name in ("gather", "index_select", "index_add", "index_copy", "index_fill", "scatter", "scatter_add")
@@ -48,7 +51,7 @@ class Draw:
 
     sizes        symbol -> size
     within_one   floating-point numbers are all between 0 and 1, not normally distributed
-    integers     integers are below this
+    integers     integers are below this; where it is negative, they are not below it, and less than 0
     kind         one of KINDS, or "": none of them
     """
 
@@ -110,8 +113,12 @@ def other_inputs(module: ir.Module, seed: int) -> Iterator[tuple[str, list[Any]]
         names, bounds, signed = symbols_of(module), index_bounds(module), zeros_have_signs(str(module))
         for kind, sizes in KINDS.items():
             steps = Steps() if holds_loop(module) else None
-            for chosen in (*sizes, *SIZES[:2]) if names else sizes[:1]:
-                draw = Draw(dict(zip(names, itertools.cycle(chosen), strict=False)), False, 2, kind)
+            ways = itertools.product(
+                (*sizes, *SIZES[:2]) if names else sizes[:1], (NEGATIVE, 2) if kind == "negative" else (2,)
+            )
+            for chosen, integers in ways:
+                numbers = "zeros" if kind == "special" and HIDES in str(module) else kind
+                draw = Draw(dict(zip(names, itertools.cycle(chosen), strict=False)), False, integers, numbers)
                 try:
                     inputs = drawn(module, draw, bounds, seed)
                     if not signed:
@@ -193,12 +200,14 @@ def is_parameter(named: Any) -> bool:
 
 
 def tensor(info: TensorInfo, draw: Draw, limit: int, generator: torch.Generator) -> torch.Tensor:
-    """A tensor of that dtype, shape and strides; integers are below `limit`."""
+    """A tensor of that dtype, shape and strides; integers are below `limit`, or from it to -1."""
     shape, stride = ([symbols.evaluate(n, draw.sizes) for n in sizes] for sizes in (info.shape, info.stride))
     if info.dtype == torch.bool:
         value = torch.randint(0, 2, shape, generator=generator).bool()
     elif not info.dtype.is_floating_point and not info.dtype.is_complex:
-        value = torch.randint(0, max(limit, 1), shape, generator=generator).to(info.dtype)
+        value = torch.randint(min(limit, 0), max(limit, 1) if limit >= 0 else 0, shape, generator=generator).to(
+            info.dtype
+        )
     elif draw.within_one and not info.dtype.is_complex:
         value = (0.05 + 0.9 * torch.rand(shape, generator=generator)).to(info.dtype)
     else:

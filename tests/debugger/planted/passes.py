@@ -1,10 +1,11 @@
 """Wrong passes, planted by `mlirc run --import`: each makes one mistake that verifies, and nothing else."""
 
+import dataclasses
 from dataclasses import dataclass
 
 from mlirc.dialects.core.dialect import attribute_value, create
 from mlirc.ir import info_of, ir
-from mlirc.passes import register
+from mlirc.passes import GraphBuilder, register
 
 KERNELS = ("mlircx.kernel", "mlircx.launch", "mlircx.run")
 
@@ -191,6 +192,21 @@ def wrong_output(op):
         op.operation.operands[0], op.operation.operands[1] = b, a
         return True
     return False
+
+
+@planted("other-strides")
+def other_strides(op):
+    """A result that lies by columns, where rows were promised."""
+    if op.operation.name != "func.return":
+        return False
+    info = info_of(op.operands[0])
+    with ir.InsertionPoint(op), op.location:
+        made = GraphBuilder().copy(op.operands[0], dataclasses.replace(info, stride=(1, info.shape[0])))
+    op.operation.operands[0] = made
+    function = op.operation.parent
+    types = [a.type for a in function.regions[0].blocks[0].arguments], [x.type for x in op.operands]
+    function.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(*types))
+    return True
 
 
 # ---- lowered kernels: the body stays right

@@ -54,7 +54,30 @@ from mlirc.lowering.passes.simplify import eliminate_views
 right = eliminate_views.substitute
 eliminate_views.substitute = lambda *given: right(*given)[::-1]
 """,
+    "lost norm": """
+from mlirc.lowering.passes.simplify import fold_convolutions
+
+fold_convolutions.folded_parameters = lambda w, bias, norm, dtype: (w, *bias)
+""",
+    "lost mask": """
+from mlirc.lowering.passes.simplify import simplify_attention
+
+right = simplify_attention.without_mask
+
+
+def wrong(op):
+    found = right(op)
+    return ("none", "ALWAYS SEEN") if found[0] else found
+
+
+simplify_attention.without_mask = wrong
+""",
     # ---- fuse
+    "in place where it is read later": """
+from mlirc.lowering.passes.fuse import elide_copies
+
+elide_copies.is_last_use = lambda x, result: x.type == result.type
+""",
     "swapped operand in a fused kernel": WRITE.replace(
         "CHANGE",
         """
@@ -129,6 +152,11 @@ FusionGraph.merge = wrong
 from mlirc.lowering.memory.explicit_copies import Copies
 
 Copies.keep_old_values = lambda self, buffer, first: None
+""",
+    "results in one memory": """
+from mlirc.lowering.memory.explicit_copies import Copies
+
+Copies.separate_results = lambda self, assigns: None
 """,
     "buffer taken where it is read elsewhere": """
 from mlirc.lowering.passes.plan import plan_memory
@@ -328,6 +356,40 @@ def wrong(kernel, name, target):
     made = right(kernel, name, target)
     before, found, after = made.functions.rpartition(GREATER)
     return replace(made, functions=before + "arith.cmpf ole" + after) if found else made
+
+
+lower_kernels.function_text = wrong
+""",
+    "sign lost": """
+from dataclasses import replace
+from mlirc.lowering.passes.lower import lower_kernels
+
+right = lower_kernels.function_text
+
+
+def wrong(kernel, name, target):
+    made = right(kernel, name, target)
+    return replace(made, functions=made.functions.replace("arith.extsi", "arith.extui"))
+
+
+lower_kernels.function_text = wrong
+""",
+    "scale lost": """
+from mlirc.lowering.cpu.attention import function
+
+right = function.stage_rows
+function.stage_rows = lambda *given: right(*given[:-1], 1.0)
+""",
+    "least for greatest": """
+from dataclasses import replace
+from mlirc.lowering.passes.lower import lower_kernels
+
+right = lower_kernels.function_text
+
+
+def wrong(kernel, name, target):
+    made = right(kernel, name, target)
+    return replace(made, functions=made.functions.replace("arith.cmpf ogt", "arith.cmpf olt"))
 
 
 lower_kernels.function_text = wrong

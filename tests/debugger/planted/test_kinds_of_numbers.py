@@ -9,8 +9,9 @@ from torch._higher_order_ops.while_loop import while_loop
 
 from mlirc.execution.random_inputs import KINDS, other_inputs
 from mlirc.ir import context, ir
+from tests.commands.command import good
 from tests.debugger.planted.patches import PATCHES
-from tests.debugger.planted.test_bisected import forked
+from tests.debugger.planted.test_bisected import alone, forked
 
 ANY = 'tensor<?x?xf32, {size = "s0, s1"}>'
 EVEN = f"""func.func @graph(%x: {ANY}, %y: {ANY}) -> {ANY} {{
@@ -18,6 +19,20 @@ EVEN = f"""func.func @graph(%x: {ANY}, %y: {ANY}) -> {ANY} {{
   %1 = "mlirc.exp"(%0) : ({ANY}) -> {ANY}
   return %1 : {ANY}
 }}"""
+
+BYTES, WORDS = "tensor<6x37xi8>", "tensor<6x37xi32>"
+SIGNED = f"""func.func @graph(%x: {BYTES}) -> {WORDS} {{
+  %0 = "mlirc.cast"(%x) : ({BYTES}) -> {WORDS}
+  return %0 : {WORDS}
+}}"""
+
+
+def attention(x, y):
+    return torch.nn.functional.scaled_dot_product_attention(x[None, None], y[None, None], (x + y)[None, None])
+
+
+def place(x, y):
+    return x.argmax(1), y.argmin(0)
 
 
 def highest(x, y):
@@ -47,6 +62,9 @@ BUGS = [  # the mistake, in what, columns, which step, whether bisect finds it i
     ("zero is neutral of a sum", zero, 6, "fold-constants", "mlirc.add"),
     ("zero is neutral of a sum", sign, 6, "fold-constants", "mlirc.add"),
     ("a mask inverted in the tail", chosen, 37, "machine code", "gt"),
+    ("sign lost", SIGNED, 0, "machine code", "cast"),
+    ("scale lost", attention, 37, "machine code", "attention"),
+    ("least for greatest", place, 37, "machine code", "arg"),
     ("stale buffer in a loop", loop, 6, "plan-memory", "the plan"),
 ]
 
@@ -105,12 +123,21 @@ def test_given_inputs_that_show_nothing(of, tmp_path):
     assert ("program.py it is graph 0" in told) == (of != "a file")
 
 
+def test_a_hidden_key_that_is_not_a_number_is_no_bug(tmp_path):
+    """Which keys are read follows from what is known of the mask: no NaN is drawn for attention."""
+    (tmp_path / "causal.mlir").write_text(alone("simplify/simplify-attention.mlir", "causal"))
+    done = good("run", tmp_path / "causal.mlir", "--check-each-pass")
+    assert "simplify-attention: right" in done.stderr and "with special numbers: right" in done.stderr
+
+
 def test_what_kinds_there_are():
     """Sizes differ in parity, numbers in what they hold; a parameter is finite."""
     with context():
         module = ir.Module.parse(EVEN.replace(f"%y: {ANY}", f"%y: {ANY} {{mlirc.parameter}}"))
         found = dict(other_inputs(module, 0))
+        (integers,) = dict(other_inputs(ir.Module.parse(SIGNED), 0))["negative"]
     assert found.keys() == KINDS.keys()
+    assert (integers < 0).all()
     x, y = found["negative"]
     assert (x < 0).all() and (y < 0).all() and x.shape[0] % 2 == 0
     x, y = found["special"]

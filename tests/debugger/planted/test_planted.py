@@ -147,6 +147,16 @@ def test_the_pass_is_named(plant, files):
         assert where and first < int(where[1]) <= first + 4, line
 
 
+def test_strides_are_compared(files):
+    """The elements are right."""
+    path = files(wave, "import")
+    common = ["--pipeline", "cpu", "--import", PASSES, "--check-each-pass", "--target", "interpreter"]
+    line = told("run", path, *common, "--passes-after", "decompose=other-strides")
+    assert re.search(
+        r"pass \d+, 'other-strides', changed the answer: result 0 has strides \[1, 6\], not \[6, 1\]", line
+    )
+
+
 def told(*arguments):
     from tests.commands.command import run
 
