@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from mlirc.frontend.errors import UnsupportedGraph
+from mlirc.frontend.torch_compat.dynamo.symbolic_shapes import GuardOnDataDependentSymNode
 from mlirc.frontend.torch_compat.optimizer_steps import optimizer_steps
 
 BEGIN_WITH_ZEROS = (
@@ -37,7 +38,7 @@ class OptimizerState:
     def step(self, given: Mapping[int, torch.Tensor], gradients: Mapping[int, Any], tensors: Sequence[Any]) -> None:
         """Changes parameters and state in place. `given` and `gradients` are by placeholder; `tensors` are in the order of `tensors`.
 
-        How many steps there were is counted in float32, and computed with in float64, as Python does.
+        How many steps there were is counted in float32, and computed with in float64, as Python does. Raises UnsupportedGraph.
         """
         taker, left = optimizer_steps(), iter(tensors)
         assert taker is not None
@@ -45,7 +46,13 @@ class OptimizerState:
         states = {k: {key: wide(key, x) for key, x in state.items()} for k, state in kept.items()}
         groups = [[given[k] for k in group] for group in self.groups]
         grads = {given[k]: gradients[k] for group in self.groups for k in group}
-        after = taker.take(self.optimizer, groups, grads, {given[k]: state for k, state in states.items()})
+        try:
+            after = taker.take(self.optimizer, groups, grads, {given[k]: state for k, state in states.items()})
+        except GuardOnDataDependentSymNode as error:
+            name = type(self.optimizer).__name__
+            raise UnsupportedGraph(
+                f"the step of {name} decides by numbers of its tensors, which only a call has"
+            ) from error
         for k, state in kept.items():
             for key, x in state.items():
                 if (new := after[given[k]][key]) is not x:
@@ -84,6 +91,10 @@ def optimizer_state(
     for group in optimizer.param_groups:
         if odd := [name for name, value in group.items() if isinstance(value, torch.Tensor)]:
             raise UnsupportedGraph(f"the optimizer's {odd[0]} is a tensor; mlirc.compile takes numbers")
+        if group.get("differentiable"):
+            raise UnsupportedGraph(
+                f"{type(optimizer).__name__} is differentiable, and eager refuses its step on parameters"
+            )
     keys: dict[int, list[str]] = {}
     tensors: dict[str, torch.Tensor] = {}
     for p, state in begun(optimizer).items():

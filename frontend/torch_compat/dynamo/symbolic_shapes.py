@@ -6,6 +6,7 @@ with needed("symbolic-shapes"):
     from torch.fx.experimental.proxy_tensor import make_fx as make_fx
     from torch.fx.experimental.symbolic_shapes import SYMPY_INTERP as SYMPY_INTERP
     from torch.fx.experimental.symbolic_shapes import DimDynamic as DimDynamic
+    from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode as GuardOnDataDependentSymNode
     from torch.fx.experimental.symbolic_shapes import ShapeEnv as ShapeEnv
     from torch.fx.experimental.symbolic_shapes import StatelessSymbolicContext as StatelessSymbolicContext
     from torch.fx.experimental.symbolic_shapes import guard_or_false as guard_or_false

@@ -171,6 +171,26 @@ def test_what_is_no_loss(fn, said):
         mlirc.compile(fn, next(batches(1)), training=True)
 
 
+class Clipped(torch.optim.Optimizer):
+    """SGD whose step is shorter where a gradient is long: Python compares a number of the data."""
+
+    def __init__(self, parameters):
+        super().__init__(parameters, {"lr": 0.1})
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        for p in (p for group in self.param_groups for p in group["params"]):
+            if p.grad is not None and p.grad.norm().item() > 1:
+                p.sub_(p.grad)
+
+
+def after_a_step(optimizer):
+    for p in (p for group in optimizer.param_groups for p in group["params"]):
+        p.grad = torch.ones_like(p)
+    optimizer.step()
+    return optimizer
+
+
 def test_optimizers_that_are_refused():
     model, given = Network(), next(batches(1))
     for optimizer, said in (
@@ -179,6 +199,9 @@ def test_optimizers_that_are_refused():
         (torch.optim.SGD(model.parameters(), momentum=0.9, dampening=0.5), "take one before"),
         (torch.optim.NAdam(model.parameters()), "take one before"),
         (torch.optim.Adam(model.parameters(), lr=torch.tensor(0.1), foreach=False), "is a tensor"),
+        (torch.optim.Adam(model.parameters(), differentiable=True), "eager refuses its step"),
+        (Clipped(model.parameters()), "Clipped decides by numbers of its tensors"),
+        (after_a_step(torch.optim.Adafactor(model.parameters())), "Adafactor decides by numbers of its tensors"),
     ):
         with pytest.raises(UnsupportedGraph, match=said):
             mlirc.compile(model, given, optimizer=optimizer)
