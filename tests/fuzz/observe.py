@@ -44,7 +44,14 @@ def _leaves(values: tuple) -> Iterator[Leaf]:
             facts |= {"stride": _significant_strides(plain), "storage": storage}
             if storage != len(storages) - 1 and plain.numel():
                 facts["offset"] = plain.storage_offset()
-        yield Leaf(path, facts, plain.resolve_conj().resolve_neg().to("cpu", copy=True).contiguous())
+        yield Leaf(path, facts, _dense(plain).resolve_conj().resolve_neg().to("cpu", copy=True).contiguous())
+
+
+def _dense(x: torch.Tensor) -> torch.Tensor:
+    """All numbers of a tensor of any layout; which of a sparse one's zeros are stored is not asked."""
+    if x.is_nested:
+        return x.values() if x.layout == torch.jagged else torch.nested.to_padded_tensor(x, 0)
+    return x if x.layout == torch.strided else x.to_dense()
 
 
 def _flatten(path: str, value: Any) -> Iterator[tuple[str, Any]]:
