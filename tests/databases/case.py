@@ -129,7 +129,7 @@ def fresh(x: torch.Tensor, layout: str = "plain", grad: bool = True) -> torch.Te
     elif layout == "conjugated" and x.is_complex():
         y = y.conj_physical().conj()
     elif layout == "negated" and (x.is_complex() or x.is_floating_point()):
-        y = torch._neg_view(y.neg())
+        y = torch.ops.aten._neg_view(y.neg())
     elif layout == "expanded" and x.dim():
         y = y.narrow(0, 0, 1).clone().expand(x.shape)
     elif layout == "channels last" and x.dim() in (4, 5):

@@ -98,7 +98,7 @@ def older_cases() -> Iterator[DatabaseCase]:
 
 
 def _older(test: dict, training: bool) -> Callable:
-    def given(what):
+    def given(what: str) -> Any:
         if make := test.get(f"{what}_fn"):
             return make()
         if size := test.get(f"{what}_size"):

@@ -9,7 +9,6 @@ import torch
 from torch.testing._internal.common_optimizers import _get_optim_inputs_including_global_cliquey_kwargs, optim_db
 
 import mlirc
-from mlirc.frontend.errors import UnsupportedGraph
 from tests.databases.case import DatabaseCase
 from tests.fuzz.noise import Noise
 from tests.fuzz.observe import Trace
@@ -96,13 +95,13 @@ class Squares(torch.nn.Module):
         return self.second(self.first(x).tanh()).square().sum()
 
 
-def losses(info: Any, given: dict, whole: bool, noise: int | None = None) -> Trace | UnsupportedGraph:
-    """What each step gives, in eager or of mlirc.compile, or that this refuses. The optimizer has taken a step before."""
+def losses(info: Any, given: dict, whole: bool, noise: int | None = None) -> Trace:
+    """What each step gives, in eager or of mlirc.compile. The optimizer has taken a step before."""
     with contextlib.nullcontext() if noise is None else Noise(noise):
         return _losses(info, given, whole)
 
 
-def _losses(info: Any, given: dict, whole: bool) -> Trace | UnsupportedGraph:
+def _losses(info: Any, given: dict, whole: bool) -> Trace:
     torch.manual_seed(3)
     model = Squares()
     parameters = list(model.parameters())
@@ -125,8 +124,6 @@ def _losses(info: Any, given: dict, whole: bool) -> Trace | UnsupportedGraph:
             else:
                 loss = step(x)
             trace.see(loss.detach())
-    except UnsupportedGraph as refused:
-        return refused
     except Exception as error:
         trace.error = error
     return trace
