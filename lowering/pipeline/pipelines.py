@@ -7,6 +7,7 @@ SIMPLIFY = (
     "canonicalize,cse,"
     "fuse-flex-attention,canonicalize,"  # before fold-constants and decompose: masks are still made of positions
     "fold-constants,"
+    "join-concatenations,"  # before fold-convolutions, which lays out channels last what ops of ours give
     "simplify-attention,"  # before decompose: it looks through composites that make masks
     "convolution-to-matmul,"  # before what takes all convolutions
     "fold-convolutions,"  # before decompose: it takes batch norms in
