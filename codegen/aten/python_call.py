@@ -12,6 +12,9 @@ from mlirc.dialects.core import aten_arguments, symbols
 from mlirc.dialects.core.symbols import Expr, Int
 from mlirc.dialects.core.tensor_info import TensorInfo
 
+SET = "aten.set_.source_Tensor"
+"""It changes which memory the tensor itself has, so a detached one does not do."""
+
 
 class AtenCall:
     """Calls operator `op` with the arguments of `text` (aten_arguments.py), and gives results as their types promise.
@@ -55,11 +58,11 @@ class AtenCall:
         sizes = dict(zip(self.expressions, given[self.operands :], strict=True)) if self.expressions else {}
         if self.numbers:
             operands = [number(x) if k in self.numbers else x for k, x in enumerate(operands)]
-        if self.of_aten:
+        if self.of_aten and self.op != SET:
             operands = [without_gradient(x) for x in operands]
         args, kwargs = self.arguments(operands, sizes.__getitem__)
         try:
-            made = self.function(*args, **kwargs)
+            made = self.function(*args, **kwargs) if self.op != SET else without_history(self.function, args, kwargs)
         except Exception as error:
             error.add_note(f"in {self.op}, called by a compiled graph{self.location and ' from ' + self.location}")
             of_the_user(error)
@@ -102,6 +105,11 @@ class AtenCall:
         if x.numel() == 0 or all(a == b or n == 1 for n, a, b in zip(shape, strides, x.stride(), strict=True)):
             return x.as_strided(shape, strides)
         return laid_out(x, strides)
+
+
+def without_history(function: Callable, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    with torch.no_grad():
+        return function(*args, **kwargs)
 
 
 def once(shape: Sequence[int], *strides: Sequence[int]) -> tuple[slice, ...]:

@@ -28,8 +28,15 @@ from mlirc.dialects.core.dialect import attribute_value
 from mlirc.dialects.core.tensor_types import info_of
 
 IN_MEMORY = {"mm", "bmm", "addmm", "baddbmm", "sum", "mean", "cumsum", "cat", "clone", "index", "index_put", "gather"}
-STORAGE_READERS = {"as_strided_copy", "as_strided_scatter", "select_scatter", "slice_scatter", "diagonal_scatter"}
-"""What they read, or copy, is the operand's storage: more than the memory of its elements."""
+STORAGE_READERS = {
+    "as_strided_copy",
+    "as_strided_scatter",
+    "select_scatter",
+    "slice_scatter",
+    "diagonal_scatter",
+    "set_",
+}
+"""What they read, copy or keep is the operand's storage: more than the memory of its elements."""
 
 
 class NotNative(Exception):

@@ -104,6 +104,7 @@ class GraphImporter:
         self.nested_constants: dict[int, ir.Value] = {}  # of tensors that functions hold which operators take, by id
         self.shared: dict[tuple, SharedRegion] = {}
         self.read_storages = storage_readers.read_storages(gm.graph)
+        self.given_away = storage_readers.given_away(gm.graph)
 
     def run(self) -> Imported:
         placeholders = self.gm.graph.find_nodes(op="placeholder")
@@ -163,6 +164,9 @@ class GraphImporter:
                 try:
                     with location_of(node):
                         self.values[node] = self.call(node)
+                        if node in self.given_away:
+                            given = (self.values[node],)
+                            self.values[node] = self.by_aten(node, aten.clone.default, given, {}, storage_readers.GIVEN)
                 except Exception as error:
                     error.fx_node = node  # type: ignore[attr-defined]  # the report of the error names this node
                     raise

@@ -1,4 +1,5 @@
 """Imports operators that read all of an operand's storage: `as_strided`, its copy and its scatter, scatters that a later `as_strided` sees.
+What `set_` gives to an input is memory of ATen's: the arena does not outlive the call.
 
 A scatter copies the storage as it lies. That of a computed operand is known: it is viewed flat, written, and viewed again.
 
@@ -33,6 +34,7 @@ aten = torch.ops.aten
 STRIDED = (aten.as_strided.default, aten.as_strided_copy.default)
 READERS = (*STRIDED, aten.as_strided_scatter.default)
 REASON = "it reads all of its operand's storage"
+GIVEN = "an input gets its memory"
 BEYOND = "it may reach beyond its operand's storage"
 PARTS: dict[Any, Callable] = {
     aten.select_scatter.default: aten.select.int,
@@ -55,6 +57,13 @@ def read_storages(graph: Graph) -> frozenset[Node]:
             read.add(source)
             source = source.args[0]
     return frozenset(read | set(graph.find_nodes(op="call_function", target=aten.as_strided_scatter.default)))
+
+
+def given_away(graph: Graph) -> frozenset[Node]:
+    """The computed nodes whose memory an input gets, which lives as long as that tensor: `p.data = y`."""
+    calls = graph.find_nodes(op="call_function", target=aten.set_.source_Tensor)
+    sources: list[Any] = [call.args[1] for call in calls]
+    return frozenset(found for source in sources if (found := owner(source)).op == "call_function")
 
 
 def owner(node: Node) -> Node:
