@@ -48,12 +48,13 @@ def list_ops() -> None:
 def help_op(name: str) -> None:
     """Prints the docstring of op `name` ("attention" or "mlirc.attention"), its operands, attributes and results in order, and the
     overloads of ATen that it stands for. Raises Failure."""
-    from mlirc.lowering.module.nearest import unknown
+    from mlirc.lowering.module.nearest import nearest
 
     known = _ops()
     full = next((n for n in (name, f"mlirc.{name}", f"mlircx.{name}") if n in known), None)
     if full is None:
-        raise Failure(f"--help-op: {unknown('op', name, sorted(known))}", 2)
+        wanted = name if "." in name else f"mlirc.{name}"  # else the common prefix would count as a difference
+        raise Failure(f"--help-op: no op '{name[:100]}'{nearest(wanted, known) or '; --list-ops has them all'}", 2)
     cls = known[full]
     said = cls.__dict__.get("__doc__")  # an elementwise op may have none; that of its class is about writing ops
     click.echo("\n\n".join([full, inspect.cleandoc(said)] if said else [full]) + "\n")

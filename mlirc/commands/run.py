@@ -111,6 +111,9 @@ def run(
             raise Failure(f"--target: {unknown('target', target, TARGETS)}", 2)
         if repeat and target == "interpreter":
             raise Failure("--repeat measures machine code; the interpreter's time means nothing", 2)
+        if each and (repeat or printed or output):
+            other = "--repeat" if repeat else "--print" if printed else "-o"
+            raise Failure(f"--check-each-pass compares, and has no results for {other}: one of them", 2)
         check_outputs(output, inputs=(file, inputs_file))
         chosen = None
         if text is not None or pipeline is not None or start or insertions:

@@ -7,7 +7,7 @@ from mlirc.execution.named_crash import running
 from mlirc.lowering.pipeline.fusion_log import FusionLog
 from mlirc.lowering.pipeline.ledger import Ledger
 from mlirc.lowering.pipeline.parser import parse
-from mlirc.lowering.pipeline.pass_manager import PipelineRun, find_pass, run_pipeline
+from mlirc.lowering.pipeline.pass_manager import PassError, PipelineRun, find_pass, run_pipeline
 from mlirc.lowering.pipeline.rewrites import Rewrites, check_names
 
 
@@ -31,15 +31,23 @@ def limited_run(
         names = [step.name for step in parse(passes)]
         check_names(rewrites.limits, names)
         partial = any(getattr(find_pass(name), "gives", None) for name in rewrites.limits)
-    steps = iter([*(f"pass '{step.name}'" for step in parse(passes)), "verification"])
+    steps = parse(passes)
+
+    def begin() -> None:
+        done = len(record.passes)
+        running(f"pass '{steps[done].name}'" if done < len(steps) else "verification")
 
     def next_pass(step: str, module: Any) -> None:
         if after_pass is not None:
             after_pass(step, module)
-        running(next(steps, ""))
+        begin()
 
-    running(next(steps))
-    run_pipeline(module, passes, next_pass, record, verify=verify and not partial)
+    begin()
+    try:
+        run_pipeline(module, passes, next_pass, record, verify=verify and not partial)
+    except SystemExit as error:  # it would end the command without a word
+        step = steps[len(record.passes)]
+        raise PassError(f"pass '{step.name}' failed: SystemExit: {error}", str(step), str(module)) from error
     running("")
     if fusion is not None:
         fusion.check_plan()

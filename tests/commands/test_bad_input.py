@@ -265,6 +265,29 @@ def test_a_file_that_raises_keyboard_interrupt(line, here):
     assert (done.exit_code, done.stderr) == (130, "mlirc: interrupted\n")
 
 
+def test_a_pass_that_ends_the_process(here):
+    Path("ends.py").write_text(
+        "from dataclasses import dataclass\nfrom mlirc.passes import register\n\n\n@register\n@dataclass(frozen=True)\n"
+        "class Ends:\n    name = 'ends'\n\n    def run(self, function, ledger):\n        raise SystemExit(0)\n"
+    )
+    done = run("opt", "good.mlir", "-p", "cse,ends", "--import", "ends.py", "-o", "ended.mlir")
+    assert (done.exit_code, done.stderr) == (1, "main opt: pass 'ends' failed: SystemExit: 0\n")
+    assert not Path("ended.mlir").exists()
+
+
+@pytest.mark.parametrize("words", [["--repeat", "2"], ["--print", "result0"], ["-o", "results.safetensors"]])
+def test_a_check_has_no_results(words, here):
+    done = run("run", "good.mlir", "--check-each-pass", *words)
+    assert (
+        done.exit_code == 2 and f"no results for {words[0]}" in done.stderr and not Path("results.safetensors").exists()
+    )
+
+
+def test_an_unknown_op_says_the_nearest(here):
+    assert "no op 'sigmoit'; did you mean 'mlirc.sigmoid'?" in run("opt", "--help-op", "sigmoit").stderr
+    assert "no op 'no.where'; --list-ops has them all" in run("opt", "--help-op", "no.where").stderr
+
+
 @pytest.mark.parametrize(("command", "running"), [("opt", "pass 'erase-used'"), ("run", "--import abort.py")])
 def test_a_crash_of_native_code_is_one_line(command, running, here):
     Path("used.mlir").write_text(
