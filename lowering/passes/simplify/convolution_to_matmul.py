@@ -26,6 +26,9 @@ DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 # faster; in ms, one thread with AVX-512, oneDNN packing | packed | this, 512 channels, 3x3 of 9.4 MB:
 #     4 windows   0.87 | 0.47 | 0.45      16 windows   1.37 | 1.37 | 1.12      32 windows   1.65 | 1.68 | 1.30
 MOST_WINDOWS, LEAST_WEIGHTS, LEAST_CHANNELS = 32, 1 << 18, 16
+# with a stride, for which there is no Winograd's transform, also of more windows, for larger weights; 49 windows, inference and step:
+#     128 -> 256 0.28 | 0.35      384 -> 512 2.03 | 1.89      512 -> 512 2.79 | 2.28, 19.9 | 9.7      512 -> 1024 5.99 | 4.51
+STRIDED_WINDOWS, STRIDED_WEIGHTS = 64, 5 << 20
 
 
 @dataclass(frozen=True)
@@ -46,8 +49,9 @@ class ConvolutionToMatmul:
     ONE WINDOW    filters as large as the image, which has no padding; or a transposed convolution of images of one pixel. Nothing is
                   dilated or in groups, the types are one of floating-point numbers. oneDNN lays such weights out again in each call: of
                   411 MB, that takes 40 times as long as to read them.
-    FEW WINDOWS   float32, not in groups, known sizes: weights that weigh more than the windows do. They are read where they
-                  are, once. (im2col of one row would be computed within its matmul, for each filter anew.)
+    FEW WINDOWS   float32, not in groups, known sizes: weights that weigh more than the windows do, much more where a stride forbids
+                  Winograd's transform. They are read where they are, once. (im2col of one row would be computed within its
+                  matmul, for each filter anew.)
     """
 
     name = "convolution-to-matmul"
@@ -120,9 +124,11 @@ class Call:
         if fits and all(isinstance(n, int) for n in self.narrow.shape):
             windows = math.prod(numbers(self.narrow.shape[:1] + self.narrow.shape[2:]))
             weights = 4 * math.prod(numbers(info_of(self.w).shape))
-        is_few = 1 < windows <= MOST_WINDOWS and weights >= LEAST_WEIGHTS and self.narrow.dtype == torch.float32
+        strided = any(n > 1 for n in self.settings[0]) and weights >= STRIDED_WEIGHTS
+        most = STRIDED_WINDOWS if strided else MOST_WINDOWS
+        is_few = 1 < windows <= most and weights >= LEAST_WEIGHTS and self.narrow.dtype == torch.float32
         is_few = is_few and min(numbers(info_of(self.w).shape[:2])) >= LEAST_CHANNELS
-        few = {"windows": windows, "most": MOST_WINDOWS, "bytes_of_weights": weights, "least": LEAST_WEIGHTS}
+        few = {"windows": windows, "most": most, "bytes_of_weights": weights, "least": LEAST_WEIGHTS}
         return [("ONE WINDOW", fits and self.has_one_window, sizes), ("FEW WINDOWS", is_few, few)]
 
     @property

@@ -25,6 +25,7 @@ MODULES = {
 FEW = {
     "padded": lambda bias: (nn.Conv2d(16, 17, 3, padding=1, bias=bias), (2, 16, 3, 4)),
     "strided": lambda bias: (nn.Conv2d(16, 17, (3, 2), (2, 3), (1, 0), bias=bias), (2, 16, 5, 7)),
+    "strided, more windows": lambda bias: (nn.Conv2d(16, 17, 3, 2, 1, bias=bias), (1, 16, 14, 15)),
     "far apart": lambda bias: (nn.Conv2d(17, 16, 2, (3, 4), dilation=(2, 1), bias=bias), (1, 17, 7, 7)),
     "dilated": lambda bias: (nn.Conv2d(16, 16, 3, 2, (3, 2), (2, 3), bias=bias), (2, 16, 5, 4)),
     "more padding than image": lambda bias: (nn.Conv2d(16, 16, 2, padding=2, bias=bias), (1, 16, 1, 1)),
@@ -48,6 +49,7 @@ FEW = {
 @pytest.mark.parametrize("name", FEW)
 def test_few_windows(name, last, bias, training, monkeypatch):
     monkeypatch.setattr(convolution_to_matmul, "LEAST_WEIGHTS", 1)
+    monkeypatch.setattr(convolution_to_matmul, "STRIDED_WEIGHTS", 1)
     test_as_eager(name, last, bias, training, torch.float32)
     module, shape = FEW[name](bias)
     with torch.set_grad_enabled(training):
