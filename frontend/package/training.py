@@ -15,6 +15,7 @@ from torch.fx import GraphModule, Interpreter
 from mlirc.frontend.capture.quantized_operators import quantized_operators
 from mlirc.frontend.errors import UnsupportedGraph
 from mlirc.frontend.package.exported import WRITTEN, Functional, described
+from mlirc.frontend.package.lstm import IN_STEPS
 from mlirc.frontend.package.model import CompiledModel
 from mlirc.frontend.package.optimizer_state import OptimizerState, numbers, optimizer_state
 from mlirc.frontend.package.signature import ArgumentError
@@ -70,6 +71,11 @@ def training_graph(program: ExportedProgram, optimizer: torch.optim.Optimizer | 
     return described(program, gm, written, beside, step.gives)
 
 
+class _InSteps(Interpreter):
+    def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
+        return IN_STEPS[target](*args, **kwargs) if target in IN_STEPS else super().call_function(target, args, kwargs)
+
+
 class TrainingStep:
     """A step, on tensors that are traced: of the program's placeholders, and of the optimizer's state."""
 
@@ -83,7 +89,7 @@ class TrainingStep:
         with torch.enable_grad():
             for k in self.names:
                 values[k] = given[k].detach().requires_grad_()
-            results = list(Interpreter(self.program.graph_module).run(*values))
+            results = list(_InSteps(self.program.graph_module).run(*values))
             wanted = [values[k] for k in self.names]
             found = torch.autograd.grad(loss_of(self.own(results)), wanted, allow_unused=True)
         gradients = dict(zip(self.names, found, strict=True))

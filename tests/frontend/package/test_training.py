@@ -134,6 +134,38 @@ def test_a_program_that_was_decomposed():
     assert step.weights["norm.num_batches_tracked"] == 8
 
 
+class Recurrent(torch.nn.Module):
+    def __init__(self, kind, **options):
+        super().__init__()
+        self.layers = getattr(torch.nn, kind)(3, 4, **options)
+
+    def forward(self, x):
+        out, ends = self.layers(x)
+        return out.square().sum() + sum(e.sum() for e in (ends if isinstance(ends, tuple) else (ends,)))
+
+
+RECURRENT = [
+    ("LSTM", {"bidirectional": True}, True),
+    ("LSTM", {"num_layers": 2, "batch_first": True}, False),
+    ("LSTM", {"proj_size": 2, "bias": False}, False),
+    ("GRU", {}, True),
+]
+
+
+@pytest.mark.parametrize(("kind", "options", "decomposed"), RECURRENT)
+def test_recurrent_layers(kind, options, decomposed):
+    """PyTorch exports an LSTM of a CPU as oneDNN's for inference, which keeps nothing for gradients."""
+    torch.manual_seed(0)
+    model, x = Recurrent(kind, **options), torch.randn(2, 3, 3)
+    program = torch.export.export(model, (x,))
+    loss, gradients = mlirc.compile(program.run_decompositions() if decomposed else program, training=True)(x)
+    expected = model(x)
+    expected.backward()
+    torch.testing.assert_close(loss, expected.detach())
+    for name, p in model.named_parameters():
+        torch.testing.assert_close(gradients[name], p.grad)
+
+
 LOAD = """
 import sys, torch, mlirc
 step = mlirc.load(sys.argv[1])
