@@ -28,7 +28,7 @@ from mlirc.frontend.importer import (
     aten_import,
     collectives,
     empty_extremes,
-    refused_dims,
+    refused_operands,
     storage_readers,
     triton_kernels,
     unread_indices,
@@ -303,8 +303,8 @@ class GraphImporter:
             rule, reason = None, "elements of the result share memory"  # a kernel would write each of them
         if rule is not None and unread_indices.may_be_unread(node):
             rule, reason = None, unread_indices.REASON
-        if rule is not None and refused_dims.refused(node):
-            rule, reason = None, refused_dims.REASON
+        if rule is not None and refused_operands.refused(node):
+            rule, reason = None, refused_operands.REASON
         if rule is not None and empty_extremes.may_have_no_elements(node):
             rule, reason = None, empty_extremes.REASON
         if rule is not None:

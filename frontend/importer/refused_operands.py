@@ -1,6 +1,7 @@
-"""Detects a dimension that a tensor has not, where the meta function takes it, so that compiled code raises as eager does.
+"""Detects operands that eager's kernel refuses although the meta function takes them, so that compiled code raises as eager does.
 
-`torch.cummin(x, -3)` of a tensor without dimensions: the fake one says nothing, and rules take dimensions modulo the rank.
+A dimension that a tensor has not: of `torch.cummin(x, -3)` of a tensor without dimensions the fake one says nothing, and rules take
+dimensions modulo the rank. A layout: `aten.native_group_norm` of a transposed tensor.
 """
 
 from functools import cache
@@ -9,19 +10,23 @@ from typing import Any
 import torch
 from torch.fx import Node
 
+from mlirc.frontend.strides.dimension_order import channels_last, equal_where_walked, is_row_major
 from mlirc.frontend.torch_compat.dynamo.trees import tree_leaves
 
 aten = torch.ops.aten
 
-REASON = "eager refuses its dimension"
+REASON = "eager refuses its dimension, or the layout of its operand"
+CONTIGUOUS = (aten.native_group_norm.default,)  # take rows, or channels last, of their first operand
 BETWEEN = (aten.stack.default, aten.unsqueeze.default)  # count places between dimensions, one more than these
 
 
 def refused(node: Node) -> bool:
-    """Whether an argument is a dimension beyond the rank of the first tensor."""
+    """Whether an argument is a dimension beyond the rank of the first tensor, or that tensor is not contiguous and must be."""
     target: Any = node.target
     if not isinstance(target, torch._ops.OpOverload):
         return False
+    if target in CONTIGUOUS:
+        return not _is_contiguous(node.args[0])
     if not dimensions(target):
         return False
     given = [node.args[k] if k < len(node.args) else node.kwargs.get(name) for k, name in dimensions(target)]
@@ -34,6 +39,13 @@ def refused(node: Node) -> bool:
         return False
     count = max(ranks) + 1 if target in BETWEEN else max(*ranks, 1)
     return not all(-count <= d < count for d in chosen)
+
+
+def _is_contiguous(given: Any) -> bool:
+    x = given.meta.get("val") if isinstance(given, Node) else None
+    if not isinstance(x, torch.Tensor) or is_row_major(x.shape, x.stride()):
+        return True
+    return x.dim() in (4, 5) and equal_where_walked(x.shape, x.stride(), channels_last(x.shape))
 
 
 @cache

@@ -12,7 +12,9 @@ from torch.utils._pytree import tree_map_only
 
 from mlirc.dialects.core.context import context
 from mlirc.dialects.core.dialect import IMPORTS
-from mlirc.frontend.importer.refused_dims import dimensions
+from mlirc.frontend.importer.refused_operands import dimensions
+
+aten = torch.ops.aten
 
 NUMBERS = {"int": 1, "SymInt": 1, "number": 1, "bool": False, "float": 0.5, "Scalar": 1, "List[int]": [1], "str": "sum"}
 
@@ -99,3 +101,21 @@ def test_dimensions_that_are_there_stay_compiled(d, dynamic):
             continue
         compiled = torch.compile(use, backend="mlirc", dynamic=dynamic, options={"fallback": "error"})
         torch.testing.assert_close(compiled(x), use(x), msg=name)
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_layouts(dynamic):
+    """Rows and channels last are kernels of ours; another layout raises, as in eager."""
+
+    def norm(x):
+        return aten.native_group_norm(x * 2, None, None, x.size(0), 4, x.size(2) * x.size(3), 2, 1e-5)[0]
+
+    torch._dynamo.reset()
+    compiled = torch.compile(norm, backend="mlirc", dynamic=dynamic, options={"fallback": "error"})
+    x = torch.randn(2, 4, 3, 3)
+    for given in (x, x.contiguous(memory_format=torch.channels_last)):
+        torch.testing.assert_close(compiled(given), norm(given))
+    refused = torch.compile(norm, backend="mlirc", dynamic=dynamic)
+    for f in (norm, refused):
+        with pytest.raises(RuntimeError, match="is_contiguous"):
+            f(torch.randn(4, 2, 3, 3).transpose(0, 1))
