@@ -2,7 +2,7 @@
 
 python tests/databases/report.py --list                                     the databases
 python tests/databases/report.py modules "operators: out" --part 0/8        an eighth of their cases
-python tests/databases/report.py optimizers --device cuda --workers 16
+python tests/databases/report.py optimizers --workers 2
 python tests/databases/report.py others --only "autograd Numpy" --verbose
 """
 
