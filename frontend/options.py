@@ -10,7 +10,7 @@ from mlirc.frontend.errors import OptionError
 from mlirc.lowering.module.nearest import nearest
 from mlirc.lowering.pipeline.fusion_plan import FusionPlan, FusionPlanError, read_plan
 from mlirc.lowering.pipeline.parser import PipelineError
-from mlirc.lowering.pipeline.pipelines import PIPELINES, stages
+from mlirc.lowering.pipeline.pipelines import PIPELINES, chosen, stages
 
 MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
 CUDA_GRAPH_MODES = ("reduce-overhead", "max-autotune")
@@ -99,13 +99,18 @@ class Options:
     )
 
     def stages(self, on_gpu: bool = False) -> dict[str, str]:
-        """The pipeline's passes, by the name of the stage. Raises PipelineError for a place that it does not have."""
-        chosen = stages(self.pipeline, on_gpu, self.freeze)
+        """The pipeline's passes, by the name of the stage. Raises PipelineError that names the option `insert` for a place that the
+        pipeline does not have."""
+        found = stages(self.pipeline, on_gpu, self.freeze)
         if not self.insert:
-            return chosen
+            return found
         from mlirc.lowering.pipeline.standard_steps import with_insertions
 
-        return with_insertions(chosen, self.insert)
+        try:
+            return with_insertions(found, self.insert)
+        except PipelineError as error:
+            name = chosen(self.pipeline, on_gpu, self.freeze)
+            raise PipelineError(f"mlirc option 'insert', in the pipeline '{name}': {error}") from error
 
 
 def read_options(options: dict[str, Any] | None, mode: str | None = None) -> Options:
@@ -203,7 +208,7 @@ def _need_places(options: Options) -> None:
             return
         except PipelineError as error:
             why = why or error
-    raise OptionError(f"mlirc option 'insert': {why}") from why
+    raise OptionError(str(why)) from why
 
 
 def _register(classes: Any) -> None:

@@ -10,6 +10,7 @@ A static row-major CPU tensor is MLIR's plain `tensor<2x128xf32>`. Anything else
 A value's strides are those that eager PyTorch gives it. Its storage offset is not part of the type: views carry it.
 """
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -31,6 +32,7 @@ def opmath(dtype: torch.dtype) -> torch.dtype:
     return torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype
 
 
+_DEVICE = re.compile(r"cpu|cuda(:\d{1,3})?")
 _info_of_type: dict[ir.Type, TensorInfo] = {}
 _type_of_info: dict[TensorInfo, ir.Type] = {}
 _element_types: dict[torch.dtype, ir.Type] = {}
@@ -100,6 +102,8 @@ def _read_type(type_: ir.Type) -> TensorInfo:
         raise ValueError(
             f"{type_}: unknown {', '.join(sorted(unknown))}; the encoding holds size, stride, device, layout"
         )
+    if not _DEVICE.fullmatch(entries.get("device", "cpu")):
+        raise ValueError(f"{type_}: no device '{entries['device']}'; tensors are on cpu or on cuda:0, cuda:1, ...")
     if "size" in entries:
         shape = symbols.parse_list(entries["size"])
     elif ranked.has_static_shape:

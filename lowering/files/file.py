@@ -14,7 +14,7 @@ from mlirc.lowering.module.target_attribute import ATTRIBUTE, target_of
 from mlirc.lowering.pipeline.pass_manager import functions
 from mlirc.lowering.target import TargetError
 from mlirc.lowering.verify.plan import PlanError, check_plan
-from mlirc.lowering.verify.stage import verify_stage
+from mlirc.lowering.verify.stage import verify_arguments, verify_stage
 
 
 def verify_file(module: Any, runs: bool = False) -> dict[str, tuple[Int, ...]]:
@@ -31,6 +31,9 @@ def verify_file(module: Any, runs: bool = False) -> dict[str, tuple[Int, ...]]:
             raise StageError(
                 module.operation, str(error), "leave it out for the machine that reads the file"
             ) from error
+    for function in functions(module):
+        if stage_of(function) is not None:
+            verify_arguments(function)
     if runs:
         verify_packed_weights({function.name.value: function for function in functions(module)})
     for function in functions(module):

@@ -221,6 +221,7 @@ def run_pipeline(
             try:
                 run(module, record.ledger)
                 module.operation.verify()
+                _need_graph(module, before[-1][1])
             except Exception as error:
                 try:  # who gave it what it failed on?
                     _verify_result(before[-1][1], before[:-1], record.known, proofs)
@@ -239,6 +240,15 @@ def run_pipeline(
         if verify:
             verify_result(module, record, proofs)
     return record
+
+
+def _need_graph(module: ir.Module, given: ir.Module) -> None:
+    """Raises StageError where @graph was in the module given and is not in what a pass left."""
+    if "graph" in ir.SymbolTable(module.operation):
+        return
+    symbols = ir.SymbolTable(given.operation)
+    if "graph" in symbols:
+        raise StageError(symbols["graph"], "the pass erased @graph", "change what the function computes, and keep it")
 
 
 def verify_result(module: ir.Module, record: PipelineRun, proofs: str) -> None:

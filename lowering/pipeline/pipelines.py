@@ -106,15 +106,21 @@ def pipeline(name: str, stop_after: str = "lower") -> str:
     return ",".join(PIPELINES[name][stage] for stage in STAGES[: STAGES.index(stop_after) + 1])
 
 
+def chosen(text: str, on_gpu: bool = False, freeze: bool = False) -> str:
+    """The pipeline that a text means: "auto" is "gpu" where tensors are on one (`on_gpu`), "gpu-frozen" where parameters are promised
+    to stay besides (`freeze`), else "cpu"."""
+    if text != "auto":
+        return text
+    return ("gpu-frozen" if freeze else "gpu") if on_gpu else "cpu"
+
+
 def stages(text: str, on_gpu: bool = False, freeze: bool = False) -> dict[str, str]:
-    """Stages by name, in order: of the pipeline of that name, or of passes. "auto" is "gpu" where tensors are on one
-    (`on_gpu`), "gpu-frozen" where parameters are promised to stay (`freeze`), else "cpu".
+    """Stages by name, in order: of the pipeline of that name, or of passes. What "auto" is, `chosen` says.
 
     Passes are cut before the first one of the stage fuse, before plan-memory and before lower-kernels. What they leave out of the
     way down is appended: composites are decomposed, each op becomes a kernel, memory is planned, kernels are lowered. Raises PipelineError.
     """
-    if text == "auto":
-        text = ("gpu-frozen" if freeze else "gpu") if on_gpu else "cpu"
+    text = chosen(text, on_gpu, freeze)
     final = GPU_LOWER if on_gpu else LOWER
     if text == "strict" and on_gpu:
         return STRICT_STAGES | {"simplify": GPU_SIMPLIFY, "lower": final}

@@ -33,7 +33,8 @@ def graphs_of(script: str, arguments: Sequence[str], folder: str) -> list[Any]:
         found = [graph for graph in read_capture(folder).graphs if "import" in graph.stages]
     except CaptureError:
         found = []
-    code, failure = _exit_code(folder, done.returncode), ""
+    code, error = _ended(folder, done.returncode)
+    said, failure = error or said, ""
     if code:
         failure = f"ended {f'by signal {-code}' if code < 0 else f'with {code}'}{said and f': {said}'}"
     if not found:
@@ -44,15 +45,17 @@ def graphs_of(script: str, arguments: Sequence[str], folder: str) -> list[Any]:
     return found
 
 
-def _exit_code(folder: str, code: int) -> int:
-    """The script's exit code, as the capture keeps it; -N is signal N. `code` is that of `mlirc capture`: 1 where nothing was compiled."""
+def _ended(folder: str, code: int) -> tuple[int, str]:
+    """The script's exit code, as the capture keeps it; -N is signal N. And the exception that ended it, in one line, or "". `code` is that of
+    `mlirc capture`: 1 where nothing was compiled."""
     from mlirc.execution.captures import RUN
 
     try:
-        ended = json.loads(Path(folder, RUN).read_text())["exit"]
+        kept = json.loads(Path(folder, RUN).read_text())
+        ended, error = kept["exit"], kept["error"]
     except (OSError, ValueError, LookupError, TypeError):  # the process crashed, and `code` is the script's
-        return code
-    return ended if isinstance(ended, int) else code
+        return code, ""
+    return ended if isinstance(ended, int) else code, error if isinstance(error, str) else ""
 
 
 def last_message(said: str) -> str:

@@ -81,7 +81,7 @@ def _run(script: str, arguments: list[str]) -> tuple[int, str | None]:
         if ended.code is None or isinstance(ended.code, int):
             return int(ended.code or 0), None
         print(ended.code, file=sys.stderr)
-        return 1, None
+        return 1, " ".join(f"SystemExit: {ended.code}".split())
     except BaseException as error:
         _print(error)
         return 130 if isinstance(error, KeyboardInterrupt) else 1, " ".join(f"{type(error).__name__}: {error}".split())

@@ -30,6 +30,7 @@ FILES = {
     "newer.mlir": "module attributes {mlirc.stage = 7} {\n" + GRAPH + "}\n",
     "empty.mlir": "",
     "no_graph.mlir": GRAPH.replace("@graph", "@one") + GRAPH.replace("@graph", "@two"),
+    "device.mlir": GRAPH.replace(X, 'tensor<4xf32, {device = "tpu:9"}>'),
     "wrong_type.mlir": GRAPH.replace(f"-> {X} {{", "-> tensor<5xf32> {"),
     "raises.py": "raise ValueError('two\\nlines')\n",
     "syntax.py": "def f(\n",
@@ -189,6 +190,13 @@ def test_a_wrong_value_is_one_line(name, here):
         if why := refused(here, *words, *case):
             wrong[" ".join(case)] = why
     assert not wrong, "\n".join(f"{name} {case}: {why}" for case, why in wrong.items())
+
+
+def test_a_device_that_there_is_not_is_told_in_the_same_words(here):
+    lines = {
+        run(name, "device.mlir", *words).stderr.partition(": ")[2] for name, *words in (("opt", "-p", "cse"), ("run",))
+    }
+    assert len(lines) == 1 and "no device 'tpu:9'; tensors are on cpu or on cuda:0" in lines.pop()
 
 
 def test_an_empty_module_says_so(here):

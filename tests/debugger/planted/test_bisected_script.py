@@ -60,6 +60,11 @@ def test_programs_without_a_graph(tmp_path):
     done = bisect(tmp_path, "raises.py")
     assert done.returncode == 1 and "ValueError: no" in done.stderr and "Traceback" not in done.stderr
     assert done.stderr.count("\n") == 1
+    (tmp_path / "ends.py").write_text("raise SystemExit('two\\nlines')")
+    done = bisect(tmp_path, "ends.py")
+    assert done.returncode == 1 and done.stderr.endswith(
+        "ends.py: no graph was compiled, as it ended with 1: SystemExit: two lines\n"
+    )
     done = bisect(tmp_path, "missing.py")
     assert done.returncode == 2 and "missing.py: no such file" in done.stderr
 

@@ -114,7 +114,7 @@ def test_a_wrong_insertion_is_an_error(insert, words):
 
 def test_a_place_on_gpus_alone_is_an_error_where_a_graph_is_on_the_cpu():
     read_options({"insert": {"after scalars-to-device": "cse"}})
-    with pytest.raises(Exception, match="no stage or pass 'scalars-to-device'"):
+    with pytest.raises(Exception, match="option 'insert', in the pipeline 'cpu': no stage or pass 'scalars-to-device'"):
         compiled({"after scalars-to-device": "cse"})(X)
 
 

@@ -111,6 +111,15 @@ class BreaksSizes(Broken):
         op.operation.operands[0] = function.arguments[1]
 
 
+class ErasesGraph(Broken):
+    """Leaves a module without the function."""
+
+    name, breaks = "erases-graph", "func.return"
+
+    def spoil(self, function, op):
+        function.operation.erase()
+
+
 class LeavesGraphOps(Broken):
     """Promises a form that it does not give."""
 
@@ -157,6 +166,7 @@ BROKEN = [
     ("refuses", r"pass 'refuses' failed at mlirc.tanh \(\S*test_errors.py:{2}\): no tanh here"),
     ("breaks-types", r"pass 'breaks-types' failed \(.*\): func.return: type of return operand 0 .* doesn't match"),
     ("breaks-view", r"pass 'breaks-view' failed: mlirc.view \(\S*test_errors.py:{3}\): a map of 1 indices"),
+    ("erases-graph", r"pass 'erases-graph' failed: func.func \(.*\): the pass erased @graph"),
     ("leaves-graph-ops", r"pass 'leaves-graph-ops' failed: mlirc.tanh \(\S*test_errors.py:{2}\): no op of the kernel"),
     ("to-kernels,breaks-kernel", r"pass 'breaks-kernel' failed: mlircx.yield \(\S*test_errors.py:\d+\): d7 is no"),
 ]
