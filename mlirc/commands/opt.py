@@ -134,7 +134,7 @@ class Shown:
     "--verify-diagnostics",
     "diagnostics",
     is_flag=True,
-    help="Compare errors with comments // expected-error {{text}} in FILE.",
+    help="Compare errors with comments // expected-error {{text}} in FILE; write what does not fail.",
 )
 @click.option("--locations", is_flag=True, help="Print source locations with the IR.")
 @click.option(
@@ -226,7 +226,7 @@ def opt(
                 raise Failure(f"--{option} is of one module: not with --split-input-file or --verify-diagnostics", 2)
         if measure and (ledger_json is None or limits or target):
             raise Failure("--measure goes with --ledger-json, and not with --rewrites or --target", 2)
-        check_outputs(output, inputs=(plan_file, inputs_file))
+        check_outputs(output, inputs=(plan_file, inputs_file, file if diagnostics else None))
         check_outputs(output, ledger_json, save_plan)
         check_outputs(ledger_json, save_plan, inputs=(file,))
         rewrites = rewrites_of(limits) if limits or rewrites_listed or ledger_json else None
@@ -254,12 +254,12 @@ def opt(
             if split or diagnostics
             else _run(file, read_file(file), target, chosen, shown)
         )
-        if emit != "none" and not diagnostics:
+        if emit != "none":
             write_output(output, result)
 
 
 def _each_part(file: str, target: str | None, chosen: Chosen, shown: Shown, diagnostics: bool) -> str:
-    """The text of each part of the file after the passes."""
+    """The text of each part of the file after the passes; with `diagnostics`, of those that do not fail."""
     from mlirc.commands.shown.expected_errors import compare, expected_errors, parts_of
 
     try:

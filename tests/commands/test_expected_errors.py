@@ -55,7 +55,17 @@ def test_each_part_that_fails_is_told(option):
 )
 def test_expected_errors(text):
     passes = "plan-memory" if "takes the kernel" in text else "cse"
-    assert good("opt", "-", "-p", passes, "--split-input-file", "--verify-diagnostics", text=text).stdout == ""
+    done = good("opt", "-", "-p", passes, "--split-input-file", "--verify-diagnostics", text=text)
+    assert done.stdout.count("func.func @graph") == (2 if text.startswith(RIGHT) else 0)
+
+
+def test_the_file_with_the_expectations_is_not_written_over(tmp_path):
+    path = tmp_path / "a.mlir"
+    path.write_text(BELOW)
+    words = ["opt", path, "-p", "cse", "--verify-diagnostics", "-o"]
+    assert "a.mlir: is an input of this command" in bad(*words, path, code=2) and path.read_text() == BELOW
+    good(*words, tmp_path / "left.mlir")
+    assert (tmp_path / "left.mlir").read_text() == ""
 
 
 @pytest.mark.parametrize(
