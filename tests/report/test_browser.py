@@ -124,6 +124,10 @@ def test_times_and_floors(browser, page):
     assert "softmax_add" in shown and "25%" in shown and "4.0 µs" in shown
     assert "Threads waited for a processor 31% of the time" in shown
     assert browser.evaluate("document.querySelectorAll('svg .dot').length") == 1
+    browser.look(1200, 800)
+    for view in "80":  # each table is there whole
+        browser.press(view)
+        assert browser.evaluate("(x => x.scrollWidth <= x.clientWidth)(document.querySelector('.table.short'))"), view
 
 
 def test_nothing_of_the_data_is_executed(browser, page, tmp_path, captured):

@@ -2,16 +2,16 @@
 
 function overview(data, open) {
   const graphs = table([
-    { name: "graph", get: (g) => g.number, number: true, width: "64px" },
-    { name: "kind", get: (g) => g.kind, width: "92px" },
+    { name: "graph", get: (g) => g.number, number: true, width: "56px" },
+    { name: "kind", get: (g) => g.kind, width: "84px" },
     { name: "of", get: (g) => functionOf(data, g) },
-    { name: "kernels", get: (g) => g.kernels.length, number: true, width: "78px" },
-    { name: "launches", get: (g) => g.kernels.reduce((a, k) => a + k.launches, 0), number: true, width: "82px" },
-    { name: "calls", get: (g) => g.calls.reduce((a, c) => a + c.count, 0), number: true, width: "64px" },
-    { name: "read", get: (g) => g.facts.read, show: bytes, number: true, width: "90px" },
-    { name: "written", get: (g) => g.facts.written, show: bytes, number: true, width: "90px" },
+    { name: "kernels", get: (g) => g.kernels.length, number: true, width: "70px" },
+    { name: "launches", get: (g) => g.kernels.reduce((a, k) => a + k.launches, 0), number: true, width: "78px" },
+    { name: "calls", get: (g) => g.calls.reduce((a, c) => a + c.count, 0), number: true, width: "56px" },
+    { name: "read", get: (g) => g.facts.read, show: bytes, number: true, width: "80px" },
+    { name: "written", get: (g) => g.facts.written, show: bytes, number: true, width: "80px" },
     { name: "operations", get: (g) => g.facts.flops, show: count, number: true, width: "92px" },
-    { name: "arena", get: (g) => g.facts.arena, show: bytes, number: true, width: "90px" },
+    { name: "arena", get: (g) => g.facts.arena, show: bytes, number: true, width: "80px" },
     { name: "compiled in", get: (g) => g.seconds.reduce((a, s) => a + s[1], 0), show: seconds, number: true, width: "100px" },
     ...(data.graphs.some(trouble) ? [{ name: "in eager", get: (g) => trouble(g) }] : []),
   ], data.graphs, { label: "graphs", short: true, picked: (g) => open(g) });

@@ -47,6 +47,6 @@ function stagesView(graph) {
 }
 
 function codeView(graph) {
-  const items = (graph.code || []).map((x) => ({ name: x.label ? `${x.label} · ${x.name}` : x.name, group: x.language, detail: x.language, lines: () => x.text.split("\n") }));
+  const items = (graph.code || []).map((x) => ({ name: x.label ? `${x.name} · ${x.label}` : x.name, group: x.language, detail: x.language, lines: () => x.text.split("\n") }));
   return items.length ? chosenText(items, "kernels") : message("The capture has no generated code of this graph.");
 }

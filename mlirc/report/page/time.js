@@ -31,15 +31,15 @@ function profileParts(rows) {
   const columns = [
     { name: "kernel or call", get: (r) => r.label, mono: true },
     { name: "kind", get: (r) => r.kind, width: "88px" },
-    { name: "times", get: (r) => r.times, number: true, width: "60px" },
-    { name: "time", get: (r) => r.seconds, show: seconds, number: true, width: "84px" },
-    { name: "share", get: (r) => r.share, show: percent, number: true, width: "62px" },
-    { name: "floor", get: (r) => r.floor, show: seconds, number: true, width: "78px" },
-    { name: "of floor", get: (r) => r.of_floor, show: percent, number: true, width: "74px" },
+    { name: "times", get: (r) => r.times, number: true, width: "56px" },
+    { name: "time", get: (r) => r.seconds, show: seconds, number: true, width: "76px" },
+    { name: "share", get: (r) => r.share, show: percent, number: true, width: "56px" },
+    { name: "floor", get: (r) => r.floor, show: seconds, number: true, width: "72px" },
+    { name: "of floor", get: (r) => r.of_floor, show: percent, number: true, width: "70px" },
     { name: "bound by", get: (r) => r.bound, width: "92px" },
-    { name: "bytes", get: (r) => (r.read === null ? null : r.read + r.written), show: bytes, number: true, width: "96px" },
-    { name: "operations", get: (r) => r.flops, show: count, number: true, width: "92px" },
-    { name: "lines", get: (r) => (r.lines || []).map(place).join(" "), mono: true, width: "184px" },
+    { name: "bytes", get: (r) => (r.read === null ? null : r.read + r.written), show: bytes, number: true, width: "76px" },
+    { name: "operations", get: (r) => r.flops, show: count, number: true, width: "88px" },
+    { name: "lines", get: (r) => (r.lines || []).map(place).join(" "), mono: true, width: "106px" },
   ];
   const made = table(columns, rows, { label: "profile", short: true, order: [3, -1] });
   const most = [...rows].sort((a, b) => b.seconds - a.seconds).slice(0, 20);
