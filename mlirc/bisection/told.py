@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from mlirc.bisection.finding import Finding, source_of
-from mlirc.bisection.trial import MACHINE, Case
+from mlirc.bisection.trial import MACHINE, SLOW, Case
 from mlirc.lowering.module.counted import counted
 
 KINDS = {
@@ -31,5 +31,5 @@ def told_of(found: Finding, given: Case) -> Iterator[str]:
         yield f"The rewrite is number {found.rewrite.number}{count}: {found.rewrite.subject}"
     elif culprit.step:
         yield "It does not ask before its rewrites, or they do not matter: it is the pass as a whole"
-    if symptom.where == MACHINE:
+    if symptom.where == MACHINE and symptom.kind != SLOW:
         yield "What the passes leave is right, interpreted; its machine code is not"

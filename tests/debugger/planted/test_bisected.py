@@ -408,6 +408,7 @@ def test_a_slow_call(module_file, tmp_path):
     done = in_a_process("bisect", *given, "--slower-than", "1500", "-o", tmp_path / "small.mlir", "--no-reduce")
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("A call is slow") and "The pass is 'slow-down'" in done.stdout, done.stdout
+    assert "machine code is not" not in done.stdout, done.stdout  # right it is
     assert "The rewrite is number 0 of 1: mlirc.neg" in done.stdout, done.stdout
 
 
