@@ -15,6 +15,7 @@ from mlirc.codegen.process.signal_handlers import raise_of_handler
 from mlirc.frontend.budget import pace
 from mlirc.frontend.cache.trace_cache import CachedTrace
 from mlirc.frontend.capture.attention_masks import SDPA, drop_known_masks
+from mlirc.frontend.capture.complex_pairs import pair_complex
 from mlirc.frontend.capture.complex_parts import split_complex
 from mlirc.frontend.capture.flex_attention import expand_flex_attention
 from mlirc.frontend.capture.quantized_operators import quantized_operators
@@ -183,6 +184,7 @@ def adapt(kind: str, gm: GraphModule, inputs: Sequence[Any]) -> None:
     """Rewrites an ATen graph in place. Forward and backward are to agree on random states, and on the layout of saved activations."""
     name_random_states(gm)
     split_complex(gm)
+    pair_complex(gm)
     if kind == "inference":
         check(gm)
         if any(is_shared_region(node.target) for node in gm.graph.nodes):

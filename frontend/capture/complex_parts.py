@@ -95,7 +95,7 @@ def chains(chosen: set[Node]) -> list[list[Node]]:
         mine = group.setdefault(node, [node])
         for x in node.all_input_nodes:
             other = group.get(x)
-            if x.meta["val"].is_complex() and other is not None and other is not mine:
+            if other is not None and other is not mine and x.meta["val"].is_complex():
                 mine += other
                 group |= dict.fromkeys(other, mine)
     return list({id(one): one for one in group.values()}.values())

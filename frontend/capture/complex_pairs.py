@@ -1,0 +1,206 @@
+"""Moves elements of complex tensors as pairs of real ones, which kernels fuse and write in place.
+
+before:  %z = zeros([8, 9], complex64);  %s = slice_scatter(%z, %w, 1, 0, 6);  %i = fft_c2r(%s)
+after:   %z = full([8, 9, 2], 0.0);  %s = slice_scatter(%z, view_as_real(%w), 1, 0, 6);  %i = fft_c2r(view_as_complex(%s))
+
+What is written to slices of a complex tensor is the whole tensor, copied, in a functional graph. A chain is rewritten where it makes more
+copies than it has ends. complex_parts.py has chains that compute; of sums and negatives ATen's kernels give other signs of zeros than real ones.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.fx import GraphModule, Node
+
+from mlirc.frontend.capture.complex_parts import OWN, PART, chains
+from mlirc.frontend.torch_compat.fake_tensors import detect_fake_mode
+
+aten = torch.ops.aten
+
+
+def pair_complex(gm: GraphModule) -> None:
+    """Rewrites an ATen graph in place."""
+    found = [node for node in gm.graph.nodes if node.op == "call_function" and moves(node)]
+    mode = detect_fake_mode([node.meta["val"] for node in found])
+    if mode is None:
+        return
+    chosen = set(found)
+    while wrong := {node for node in chosen if not may_end(node, chosen)}:
+        chosen -= wrong
+    gained = {node for chain in chains(chosen) if gains(chain) for node in chain}
+    if gained:
+        with mode, torch.no_grad():
+            PairsRewriter(gm, gained).run()
+        gm.graph.eliminate_dead_code()
+        gm.recompile()
+
+
+def moves(node: Node) -> bool:
+    """Whether a rule has it: all tensors are complex ones of one dtype, in the memory of a CPU as they are."""
+    value = node.meta.get("val")
+    if node.target not in RULES or not isinstance(value, torch.Tensor):
+        return False
+    values: list[Any] = [value, *(x.meta.get("val") for x in node.all_input_nodes)]
+    tensors = [x for x in values if isinstance(x, torch.Tensor)]
+    if len({x.dtype for x in tensors}) != 1 or value.dtype not in PART:
+        return False
+    if not all(x.layout is torch.strided and x.device.type == "cpu" for x in tensors):
+        return False
+    if any(x.is_conj() or x.is_neg() for x in tensors):
+        return False
+    return node.target not in ALLOWED or ALLOWED[node.target](node)
+
+
+def may_end(node: Node, chosen: set[Node]) -> bool:
+    """Whether others may read the node's result, which is then made row-major, in memory of its own."""
+    return all(user in chosen for user in node.users) or (node.target not in VIEWS and node.meta["val"].is_contiguous())
+
+
+def gains(chain: list[Node]) -> bool:
+    inside = set(chain)
+    read = {x for node in chain for x in complex_operands(node) if x not in inside}
+    written = [node for node in chain if any(user not in inside for user in node.users)]
+    copied = sum(0 if node.target in VIEWS else 1 + (node.target in TWICE) for node in chain)
+    return copied > sum(x.target is not aten.view_as_complex.default for x in read) + len(written)
+
+
+def complex_operands(node: Node) -> list[Node]:
+    """Those that the node reads elements of."""
+    if node.target in ZEROS:
+        return []
+    return [x for x in node.all_input_nodes if isinstance(x.meta.get("val"), torch.Tensor)]
+
+
+class PairsRewriter:
+    def __init__(self, gm: GraphModule, chosen: set[Node]):
+        self.graph, self.chosen = gm.graph, chosen
+        self.known: dict[Node, Node] = {}
+
+    def run(self) -> None:
+        for node in [node for node in self.graph.nodes if node in self.chosen]:
+            self.source = node
+            with self.graph.inserting_before(node):
+                made = self.known[node] = RULES[node.target](self, node, *node.args)
+                if any(user not in self.chosen for user in node.users):
+                    whole = self.call(aten.view_as_complex.default, self.row_major(made))
+                    old, new = node.meta["val"], whole.meta["val"]
+                    assert (old.dtype, old.shape, old.stride()) == (new.dtype, new.shape, new.stride()), node.name
+                    whole.meta[OWN] = True
+                    node.replace_all_uses_with(whole, delete_user_cb=lambda user: user not in self.chosen)
+
+    def call(self, target: Any, *args: Any, **kwargs: Any) -> Node:
+        """A call, with its fake result."""
+        made = self.graph.call_function(target, args, kwargs)
+        told = {name: x for name, x in self.source.meta.items() if name not in ("val", "tensor_meta", "original_aten")}
+        values = torch.fx.map_arg((args, kwargs), lambda x: x.meta["val"])
+        made.meta = told | {"val": target(*values[0], **values[1])}
+        return made
+
+    def row_major(self, x: Node) -> Node:
+        if x.meta["val"].is_contiguous():
+            return x
+        return self.call(aten.clone.default, x, memory_format=torch.contiguous_format)
+
+    def pairs(self, x: Node) -> Node:
+        """A real tensor with a dimension of 2 more, the last."""
+        if x not in self.known:
+            made_of_pairs = x.target is aten.view_as_complex.default
+            self.known[x] = x.args[0] if made_of_pairs else self.call(aten.view_as_real.default, x)  # pyright: ignore[reportArgumentType]
+        return self.known[x]
+
+
+def rank(x: Node) -> int:
+    return x.meta["val"].dim()
+
+
+def same(rewrite: PairsRewriter, node: Node, *args: Any) -> Node:
+    """The operator itself, without dimensions among its arguments."""
+    pairs = [rewrite.pairs(x) if is_tensor(x) else x for x in args]
+    return rewrite.call(node.target, *pairs, **node.kwargs)
+
+
+def is_tensor(x: Any) -> bool:
+    return isinstance(x, Node) and isinstance(x.meta.get("val"), torch.Tensor)
+
+
+def along(rewrite: PairsRewriter, node: Node, x: Node, dim: int = 0, *rest: Any) -> Node:
+    extent = rank(x) + (node.target is aten.unsqueeze.default)
+    return rewrite.call(node.target, rewrite.pairs(x), dim % extent, *rest)
+
+
+def scattered(rewrite: PairsRewriter, node: Node, x: Node, source: Node, dim: int = 0, *rest: Any) -> Node:
+    return rewrite.call(node.target, rewrite.pairs(x), rewrite.pairs(source), dim % rank(x), *rest)
+
+
+def grown(rewrite: PairsRewriter, node: Node, x: Node, sizes: Any, dim: int, *rest: Any) -> Node:
+    """slice_backward and select_backward."""
+    return rewrite.call(node.target, rewrite.pairs(x), [*sizes, 2], dim % rank(node), *rest)
+
+
+def sized(rewrite: PairsRewriter, node: Node, x: Node, sizes: Any) -> Node:
+    pairs = rewrite.pairs(x)
+    return rewrite.call(
+        node.target, rewrite.row_major(pairs) if node.target is aten.view.default else pairs, [*sizes, 2]
+    )
+
+
+def permuted(rewrite: PairsRewriter, node: Node, x: Node, dims: Any) -> Node:
+    return rewrite.call(node.target, rewrite.pairs(x), [*(dim % rank(x) for dim in dims), rank(x)])
+
+
+def joined(rewrite: PairsRewriter, node: Node, tensors: Any, dim: int = 0) -> Node:
+    return rewrite.call(node.target, [rewrite.pairs(x) for x in tensors], dim % rank(node))
+
+
+def rolled(rewrite: PairsRewriter, node: Node, x: Node, shifts: Any, dims: Any = ()) -> Node:
+    return rewrite.call(node.target, rewrite.pairs(x), shifts, [dim % rank(x) for dim in dims])
+
+
+def padded(rewrite: PairsRewriter, node: Node, x: Node, pad: Any, *value: Any) -> Node:
+    return rewrite.call(node.target, rewrite.pairs(x), [0, 0, *pad], 0.0)
+
+
+def zeros(rewrite: PairsRewriter, node: Node, sizes: Any) -> Node:
+    value = node.meta["val"]
+    return rewrite.call(aten.full.default, [*sizes, 2], 0.0, dtype=PART[value.dtype], device=value.device)
+
+
+VIEWS = {
+    aten.view.default,
+    aten.expand.default,
+    aten.permute.default,
+    aten.unsqueeze.default,
+    aten.squeeze.dim,
+    aten.select.int,
+    aten.slice.Tensor,
+}
+ZEROS = {aten.zeros.default, aten.new_zeros.default, aten.zeros_like.default, aten.new_empty_strided.default}
+TWICE = {aten.slice_backward.default, aten.select_backward.default}  # write zeros, then a part of these
+TYPE = {"dtype", "layout", "device"}
+ROW_MAJOR = (None, torch.contiguous_format, torch.preserve_format)
+RULES: dict[Any, Callable[..., Node]] = {
+    **dict.fromkeys([aten.view.default, aten.expand.default], sized),
+    aten.permute.default: permuted,
+    **dict.fromkeys([aten.unsqueeze.default, aten.squeeze.dim, aten.select.int, aten.slice.Tensor], along),
+    **dict.fromkeys([aten.clone.default, aten.copy.default], same),
+    **dict.fromkeys([aten.slice_scatter.default, aten.select_scatter.default], scattered),
+    **dict.fromkeys([aten.slice_backward.default, aten.select_backward.default], grown),
+    aten.cat.default: joined,
+    aten.roll.default: rolled,
+    aten.constant_pad_nd.default: padded,
+    aten.zeros.default: zeros,
+    aten.new_zeros.default: lambda rewrite, node, x, sizes: zeros(rewrite, node, sizes),
+    aten.new_empty_strided.default: lambda rewrite, node, x, sizes, strides: zeros(rewrite, node, sizes),
+    aten.zeros_like.default: same,
+}
+ALLOWED: dict[Any, Callable[[Node], bool]] = {
+    aten.clone.default: lambda node: node.kwargs.get("memory_format") in ROW_MAJOR,
+    aten.copy.default: lambda node: len(node.args) == 2 and not node.kwargs,
+    aten.zeros_like.default: lambda node: node.kwargs.get("memory_format") in ROW_MAJOR and not set(node.kwargs) & TYPE,
+    aten.cat.default: lambda node: len({rank(x) for x in node.all_input_nodes if is_tensor(x)}) == 1,
+    aten.roll.default: lambda node: len(node.args) > 2 and bool(node.args[2]),
+    aten.constant_pad_nd.default: lambda node: not any(node.args[2:]),
+    aten.squeeze.dim: lambda node: node.args[0].meta["val"].dim() > 0,  # pyright: ignore[reportAttributeAccessIssue,reportOptionalMemberAccess]
+}
+"""Beside an operator, which of its calls a rule has."""
