@@ -66,7 +66,7 @@ def gains(chain: list[Node]) -> bool:
 
 
 def complex_operands(node: Node) -> list[Node]:
-    """Those that the node reads elements of."""
+    """The tensors whose elements the node reads."""
     if node.target in ZEROS:
         return []
     return [x for x in node.all_input_nodes if isinstance(x.meta.get("val"), torch.Tensor)]

@@ -5,7 +5,7 @@ import random
 import pytest
 import torch
 
-from tests.frontend.importer.test_complex_parts import calls, compiled
+from tests.frontend.capture.complex.test_complex_parts import calls, compiled
 
 
 def written(z, y):
