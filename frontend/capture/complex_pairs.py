@@ -14,6 +14,8 @@ import torch
 from torch.fx import GraphModule, Node
 
 from mlirc.frontend.capture.complex_parts import OWN, PART, chains
+from mlirc.frontend.strides.dimension_order import row_major
+from mlirc.frontend.strides.dimension_order import same as same_size
 from mlirc.frontend.torch_compat.fake_tensors import detect_fake_mode
 
 aten = torch.ops.aten
@@ -54,7 +56,13 @@ def moves(node: Node) -> bool:
 
 def may_end(node: Node, chosen: set[Node]) -> bool:
     """Whether others may read the node's result, which is then made row-major, in memory of its own."""
-    return all(user in chosen for user in node.users) or (node.target not in VIEWS and node.meta["val"].is_contiguous())
+    return all(user in chosen for user in node.users) or (node.target not in VIEWS and is_as_new(node.meta["val"]))
+
+
+def is_as_new(x: torch.Tensor) -> bool:
+    """Whether its strides are those of a new row-major tensor, in dimensions of size 1 too."""
+    empty = any(isinstance(n, int) and n == 0 for n in x.shape)
+    return not empty and all(map(same_size, x.stride(), row_major(x.shape)))
 
 
 def gains(chain: list[Node]) -> bool:
@@ -98,7 +106,7 @@ class PairsRewriter:
         return made
 
     def row_major(self, x: Node) -> Node:
-        if x.meta["val"].is_contiguous():
+        if is_as_new(x.meta["val"]):
             return x
         return self.call(aten.clone.default, x, memory_format=torch.contiguous_format)
 

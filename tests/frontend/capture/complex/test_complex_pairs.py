@@ -30,7 +30,7 @@ MOVES = [
     lambda z, y: z.t().contiguous().t() - y,
     lambda z, y: z.unsqueeze(1).expand(-1, 3, -1).select(1, 2),
     lambda z, y: z.reshape(-1).unflatten(0, z.shape).clone(),
-    lambda z, y: torch.zeros_like(z).index_put((torch.tensor([0]),), y[1]) + z,
+    lambda z, y: torch.zeros_like(z).index_put((torch.tensor([0]),), y[-1]) + z,
     lambda z, y: torch.fft.fft(z),
     lambda z, y: torch.stack([z, y], -1).flatten(1)[:, : z.shape[1]],
 ]
@@ -46,10 +46,10 @@ def program(seed):
         return z, z[1:], torch.view_as_real(z)[..., 1]
 
     dtype = rng.choice([torch.complex64, torch.complex128])
-    shape = rng.choice([(5, 7), (2, 33), (16, 16)])
+    shape = rng.choice([(5, 7), (2, 33), (16, 16), (1, 6), (5, 1), (1, 1)])
     torch.manual_seed(seed)
     z, y = (torch.randn(shape, dtype=dtype) for _ in range(2))
-    z[1], y[:, 2] = complex(-0.0, 0.0), complex(0.0, -0.0)
+    z[-1:, 1:], y[:, :1] = complex(-0.0, 0.0), complex(0.0, -0.0)
     if seed % 4 == 1:
         z = z.t().contiguous().t()
     return fn, (z, y)
