@@ -51,6 +51,8 @@ def moves(node: Node) -> bool:
         return False
     if any(x.is_conj() or x.is_neg() for x in tensors):
         return False
+    if node.kwargs and node.target not in ZEROS and node.target is not aten.clone.default:
+        return False  # rules take what stands by position
     return node.target not in ALLOWED or ALLOWED[node.target](node)
 
 
@@ -204,7 +206,7 @@ RULES: dict[Any, Callable[..., Node]] = {
 }
 ALLOWED: dict[Any, Callable[[Node], bool]] = {
     aten.clone.default: lambda node: node.kwargs.get("memory_format") in ROW_MAJOR,
-    aten.copy.default: lambda node: len(node.args) == 2 and not node.kwargs,
+    aten.copy.default: lambda node: len(node.args) == 2,
     aten.zeros_like.default: lambda node: node.kwargs.get("memory_format") in ROW_MAJOR and not set(node.kwargs) & TYPE,
     aten.cat.default: lambda node: len({rank(x) for x in node.all_input_nodes if is_tensor(x)}) == 1,
     aten.roll.default: lambda node: len(node.args) > 2 and bool(node.args[2]),

@@ -5,7 +5,10 @@ import random
 import pytest
 import torch
 
+from mlirc.frontend.capture.complex_pairs import moves
 from tests.frontend.capture.complex.test_complex_parts import calls, compiled
+
+aten = torch.ops.aten
 
 
 def written(z, y):
@@ -85,6 +88,19 @@ def test_a_slice_is_written_where_its_tensor_lies():
     found = calls(spectral, x, w)
     assert not found & {"aten.slice_scatter.default", "aten.copy.default", "aten.zeros.default"}
     torch.testing.assert_close(compiled(spectral)(x, w), spectral(x, w))
+
+
+def test_arguments_by_name_are_left():
+    """Rules take arguments by position."""
+    graph, z = torch.fx.Graph(), torch.zeros(3, 3, dtype=torch.complex64)
+    x = graph.placeholder("x")
+    calls = [
+        graph.call_function(aten.slice_scatter.default, (x, x, *dim), named)
+        for dim, named in (((1,), {}), ((), {"dim": 1}))
+    ]
+    for node in (x, *calls):
+        node.meta["val"] = z
+    assert list(map(moves, calls)) == [True, False]
 
 
 def test_one_move_alone_is_a_call():
