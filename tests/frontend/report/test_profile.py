@@ -16,6 +16,7 @@ from mlirc.codegen.llvm.ir_text import LlvmFunctionText
 from mlirc.dialects.core.bindings import ir
 from mlirc.dialects.core.context import context
 from mlirc.frontend import statistics
+from mlirc.frontend.report import machine_rates
 from mlirc.frontend.report.machine_rates import copy_rate, matmul_rate
 from mlirc.frontend.report.profile import profile_rows
 from mlirc.lowering.module.target_attribute import ensure_target
@@ -240,3 +241,14 @@ def test_a_program_without_it_is_called_as_before(monkeypatch, tmp_path):
         run_pipeline(module, pipeline("cpu"))
         assert isinstance(compile_module(module).native, types.BuiltinFunctionType)
         assert not isinstance(compile_module(module, profile=True).native, types.BuiltinFunctionType)
+
+
+def test_the_rate_of_copies_where_threads_wait(monkeypatch):
+    """A thread whose processor another process has holds up each copy that is shared: one thread's copies tell the rate then."""
+    times = iter((1.0, 1e-4))
+    monkeypatch.setattr(machine_rates, "shortest", lambda work, device: (work(), next(times))[1])
+    machine_rates._copy_rate.cache_clear()
+    try:
+        assert machine_rates.copy_rate(1 << 20) == (1 << 20) / 1e-4
+    finally:
+        machine_rates._copy_rate.cache_clear()
