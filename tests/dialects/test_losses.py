@@ -48,6 +48,19 @@ def test_binary_cross_entropy(reduction, dynamic):
 @DYNAMIC
 @REDUCTION
 @DTYPE
+def test_soft_margin(dtype, reduction, dynamic):
+    """The last element's exp is infinite."""
+    x, y = torch.randn(4, 5, dtype=dtype), torch.randn(5, dtype=dtype).sign()
+    x[-1, -1] = -200 * y[-1]
+    grad = torch.randn((4, 5) if reduction == 0 else (), dtype=dtype)
+    options = {"dynamic": dynamic, **tolerance(dtype)}
+    check(lambda x, y: aten.soft_margin_loss.default(x, y, reduction), x, y, **options)
+    check(lambda grad, x, y: aten.soft_margin_loss_backward.default(grad, x, y, reduction), grad, x, y, **options)
+
+
+@DYNAMIC
+@REDUCTION
+@DTYPE
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("shape", [(6, 4), (2, 4, 3, 5)])
 def test_classes(shape, weighted, dtype, reduction, dynamic):

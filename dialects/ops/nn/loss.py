@@ -103,6 +103,21 @@ def binary_cross_entropy_with_logits(g, x, y, weight=None, positive=None, reduct
     return reduced(g, loss if weight is None else g.mul(loss, g.cast(weight, info_of(x).dtype)), reduction)
 
 
+@imports(aten.soft_margin_loss.default)
+def soft_margin_loss(g, x, y, reduction=MEAN):
+    """log(1 + exp(-y*x)): infinite where exp is, as in eager."""
+    x, y = widened(g, x, y)
+    return reduced(g, g.log1p(g.exp(g.mul(g.neg(y), x))), reduction)
+
+
+@imports(aten.soft_margin_loss_backward.default)
+def soft_margin_loss_backward(g, grad, x, y, reduction):
+    grad, x, y = widened(g, grad, x, y)
+    z = g.exp(g.mul(g.neg(y), x))
+    slope = g.div(g.mul(g.neg(y), z), g.add(z, 1.0))
+    return g.mul(slope, by_element(g, grad, x, y, reduction))
+
+
 # ---- negative log-likelihood: x [N, C, ...] holds log-probabilities, target [N, ...] classes
 
 

@@ -62,6 +62,33 @@ def test_gradient_of_lgamma():
     torch.testing.assert_close(grad(compiled(torch.lgamma)), grad(torch.lgamma), rtol=1e-13, atol=1e-14)
 
 
+BESSEL = {"i0": (0, False), "i0e": (0, True), "i1": (1, False), "i1e": (1, True)}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+def test_bessel(dtype):
+    """From the series to the tail at 8, up to where exp overflows, and next to 0."""
+    x = torch.cat([around([0.0, 1.0, 7.5, 8.0, 20.0, 88.0], dtype), torch.logspace(-30, 1.9, 100, dtype=dtype)])
+    x = torch.cat([x, -x])
+    found = compiled(lambda x: [getattr(torch.special, name)(x) for name in BESSEL])(x)
+    for got, (name, (order, scaled)) in zip(found, BESSEL.items(), strict=True):
+        with mpmath.workdps(40):
+            exact = [
+                mpmath.besseli(order, n) * (mpmath.exp(-abs(n)) if scaled else 1) for n in map(mpmath.mpf, x.tolist())
+            ]
+            right = torch.tensor([float(n) for n in exact], dtype=torch.float64)
+        wrong = (got.double() - right).abs() > 4 * torch.finfo(dtype).eps * right.abs() + torch.finfo(dtype).tiny
+        assert got.dtype == dtype and not wrong.any(), (name, x[wrong], got[wrong], right[wrong])
+
+
+@pytest.mark.parametrize("name", BESSEL)
+def test_gradient_of_bessel(name):
+    x = torch.cat([torch.linspace(-12, 12, 40, dtype=torch.float64), torch.zeros(1, dtype=torch.float64)])
+    f = getattr(torch.special, name)
+    grad = lambda f: torch.autograd.grad(f(y := x.clone().requires_grad_()).sum(), y)[0]
+    torch.testing.assert_close(grad(compiled(f)), grad(f), rtol=1e-14, atol=1e-14)
+
+
 def test_neighbours():
     """Compared by their bits: any tolerance takes a number for its neighbour."""
     bits = {torch.float32: torch.int32, torch.float64: torch.int64, torch.float16: torch.int16}
