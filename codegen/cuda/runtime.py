@@ -25,9 +25,8 @@ SIGNATURES = {
     "find_failure": "i32 (ptr, i64, ptr, ptr, ptr, ptr)",
 }
 CUDA_ERRORS = 1000  # an error from here on is CUDA's
-EARLY_LAUNCH = (
-    6  # CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION: not only when all before it in the stream has ended
-)
+# CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION: not only when all before it in the stream has ended
+EARLY_LAUNCH = 6
 
 TEXT = r"""
 declare i32 @aoti_torch_create_cuda_guard(i32, ptr)

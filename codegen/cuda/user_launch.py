@@ -97,9 +97,8 @@ class Writer:
             addresses[name] = self.copy(name, addresses[name], info_of(result), place)
         made = [(name, x) for (name, *_), x in zip(self.kernel.parameters, values, strict=True)]
         self.launch([f"ptr {addresses[name]}" if name in addresses else x for name, x in made], grid)
-        frame.sizes.bound, frame.sizes.known = (
-            before  # what was computed here is not computed where the call is made from Python
-        )
+        # what was computed here is not computed where the call is made from Python
+        frame.sizes.bound, frame.sizes.known = before
         frame.forget_site()
         text.line(f"store i32 0, ptr {status}")
         text.line(f"br label %{done}")

@@ -3,9 +3,8 @@
 from dataclasses import dataclass
 
 FAILURES = "failures"  # the name of the link to the fields in which checks of kernels on GPUs note what failed
-FAILURE_FIELDS = (
-    3  # of a launch: number of the check that failed (from 1; 0: none), the bad index, the size that it was for
-)
+# of a launch: number of the check that failed (from 1; 0: none), the bad index, the size that it was for
+FAILURE_FIELDS = 3
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,8 @@ from mlirc.dialects.core.tensor_info import TensorInfo
 
 MATMULS = "matmuls"  # the name of the link to a field for each matmul of cuBLASLt's (cublas_plans.CublasPlans)
 CONVOLUTIONS = "convolutions"  # the same for each convolution of cuDNN's (cudnn.CudnnPlans)
-FORWARD, DATA, FILTER = "xwy", "ywx", "xyw"  # kinds of convolutions: their operands' names
+# kinds of convolutions by their operands, the result last: images x, filters w, results y (in DATA and FILTER: its gradient)
+FORWARD, DATA, FILTER = "xwy", "ywx", "xyw"
 
 
 @dataclass(frozen=True)
@@ -49,8 +50,8 @@ class CublasMatmul:
 class CudnnConvolution:
     """A convolution that a host program asks cuDNN for. Sizes are numbers, x, w, z and y of one half type and four dimensions.
 
-    operands   x, w, y, then z and b where `adds` and `shifts` say that there are any; as `kind` has them, results last:
-    kind       FORWARD; DATA: y's gradient, w, x's gradient; FILTER: x, y's gradient, w's gradient
+    operands   those of `kind`, then an image z to add if `adds`, and a bias b if `shifts`
+    kind       FORWARD, DATA (the gradient by x) or FILTER (the gradient by w)
     """
 
     operands: tuple[TensorInfo, ...]

@@ -20,9 +20,8 @@ from mlirc.dialects.core.bindings import ext, ir
 from mlirc.dialects.core.dialect import ListOp, Mlirc, attribute_value
 from mlirc.dialects.core.symbols import Int
 
-SCRATCH = (
-    "mlirc.scratch"  # of a mlirc.triton: bytes of memory that each of its programs gets, the last argument but one
-)
+# of a mlirc.triton: bytes of memory that each of its programs gets, the last argument but one
+SCRATCH = "mlirc.scratch"
 
 
 def scratch_of(op: Any) -> int:

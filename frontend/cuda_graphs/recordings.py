@@ -40,9 +40,8 @@ log = logging.getLogger("mlirc")
 WARM_UP = 2  # calls of a combination of sizes before it is recorded: libraries choose and load what they use
 MOST_SIZES = 16  # combinations that are recorded; more run without
 MOST_ATTEMPTS = 3  # recordings of one combination, because inputs thought to stay moved
-MOST_UNCOPIED = (
-    2  # recordings of one combination whose results are not copied: a caller mostly holds one until the next is there
-)
+# recordings of one combination whose results are not copied: a caller mostly holds one until the next is there
+MOST_UNCOPIED = 2
 LEAST = 64 << 20  # bytes that such a recording may take beside its results, and does not share with others
 
 CHUNK = 1 << 16

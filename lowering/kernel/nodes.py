@@ -99,9 +99,8 @@ class Kernel:
     outputs: list[Output]
     operand_count: int
     feeds_half_only: bool = False  # all that it writes is later rounded to a half type, though it may be float32 here
-    may_alias: frozenset[tuple[int, int]] | None = (
-        None  # operands (read, written) that may share memory; None: any pair may
-    )
+    # operands (read, written) that may share memory; None: any pair may
+    may_alias: frozenset[tuple[int, int]] | None = None
     subviews: frozenset[tuple[int, int, int]] = frozenset()  # (k, j, n): operand k begins at element n of operand j
 
     @property

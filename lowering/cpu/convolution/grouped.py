@@ -40,14 +40,12 @@ ENOUGH_ITEMS = 64  # work items that any number of threads splits about evenly
 WIDEST = 4  # vectors of a tile of filters, at most
 MOST_KINDS = 4  # kinds of tiles of filters that have code of their own, unless more are needed
 SUMS = 8  # sums that hide the latency of an FMA
-MANY_GROUPS = (
-    4  # groups of a vector from which on AVX-512 permutes their channels: a permutation runs where half of the FMAs do
-)
+# groups of a vector from which on AVX-512 permutes their channels: a permutation runs where half of the FMAs do
+MANY_GROUPS = 4
 FEW_CHANNELS = 16  # a group of fewer channels multiplies too little for a pixel to hide the time that loading it takes
 
-STEPS = (
-    128  # products that a sum adds before it is added to those before: rounding errors do not grow with the channels
-)
+# products that a sum adds before it is added to those before: rounding errors do not grow with the channels
+STEPS = 128
 
 Lanes = tuple[int, ...]  # of each filter of a vector, its group, counted from the tile's first
 

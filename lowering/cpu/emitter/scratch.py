@@ -18,9 +18,8 @@ from mlirc.lowering.cpu.math.builder import Value
 from mlirc.lowering.target import SCRATCH_FUNCTION
 
 MOST_ON_STACK = 8 << 10  # bytes of a body's scratch
-MOST_PARTIAL = (
-    128  # bytes of a thread's partial results; if there are more, they are in scratch, else on the caller's stack
-)
+# bytes of a thread's partial results; if there are more, they are in scratch, else on the caller's stack
+MOST_PARTIAL = 128
 DECLARATION = f"llvm.func @{SCRATCH_FUNCTION}(i64, i64, !llvm.ptr) -> i64"
 ALIGNED = 64
 

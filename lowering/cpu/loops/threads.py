@@ -10,9 +10,8 @@ from mlirc.lowering.kernel.nodes import Kernel
 from mlirc.lowering.kernel.typical_sizes import typical
 
 GRAIN = 32768  # scalar operations, loads and stores that a thread must have to do: about a microsecond
-LEAST_GRAINS = (
-    6  # that a kernel of loops must have for several threads: to wake them, and to move what they read, takes 3 to 8 us
-)
+# that a kernel of loops must have for several threads: to wake them, and to move what they read, takes 3 to 8 us
+LEAST_GRAINS = 6
 ENOUGH_ITEMS = 64  # outer points: any number of threads gets about equal parts of so many
 FEW_ITEMS = 8
 LONG_AXIS = 4096

@@ -56,9 +56,8 @@ _ROOTS = {
     16: (1.3550420590036083e-05, 0.0009384152363054454, 0.043321698904037476),
 }
 LN2_EIGHTH_HIGH, LN2_EIGHTH_LOW = LN2_HIGH / 8, LN2_LOW / 8
-RAISED = (
-    48  # powers of two by which the table is too large, so that e^-104 is a normal number until the last multiplication
-)
+# powers of two by which the table is too large, so that e^-104 is a normal number until the last multiplication
+RAISED = 48
 # (tanh(x) - x) / x^3 in x^2, |x| <= 0.625, relative error of tanh 2^-27.7
 _TANH = (-0.0056962440721690655, 0.020630860701203346, -0.053737059235572815, 0.1333140879869461, -0.3333328068256378)
 # (sinh(x) - x) / x^3 in x^2, |x| <= 1, relative error of sinh 2^-31.6
