@@ -52,7 +52,8 @@ def begin(frame: Frame, arenas: Mapping[str, Int]) -> None:
         gpus.arenas[index] = frame.new_handle()
         _new_bytes(frame, bytes_, index, gpus.arenas[index])
         text.line(f"{memory(f'cuda:{index}')} = load ptr, ptr %scratch")
-    for index, size in _scratch(frame).items():
+    gpus.scratch = _scratch(frame)
+    for index, size in gpus.scratch.items():
         _new_bytes(frame, size, index, frame.new_handle())
         text.line(f"%scratch_{index} = load ptr, ptr %scratch")
     slots = max((len(op.operands) + len(_symbols(op)) + 1 + SCRATCH for op in gpus.kernels), default=0)
@@ -142,7 +143,54 @@ def launch(frame: Frame, op: Any) -> None:
     check(frame, frame.runtime("launch", text.link(launched.link), *grid, f"%stream_{index}", "%cuda_parameters"))
     for slot, aligned, size in moved:
         original, copy = (x.removeprefix("ptr ") for x in (slot, aligned))
-        check(frame, frame.runtime("copy_back", original, copy, size, f"%stream_{index}"))
+        check(frame, frame.runtime("copy_memory", original, copy, size, f"%stream_{index}"))
+
+
+def fixed(frame: Frame) -> dict[str, str]:
+    """What `begin` leaves for launches, LLVM types by name: what a function of its own needs to make some (host/invoke.py)."""
+    gpus = frame.gpus
+    if not gpus.numbers:
+        return {}
+    names = ["%guard", *(["%cuda_slots", "%cuda_parameters"] if gpus.kernels else [])]
+    names += [f"%{name}_{index}" for index in gpus.numbers for name in ("stream_at", "stream")]
+    return dict.fromkeys([*names, *(f"%scratch_{index}" for index in gpus.scratch)], "ptr")
+
+
+def copy_memory(frame: Frame, x: HostBuffer, y: HostBuffer) -> None:
+    """Copies the bytes of x, which has no gaps and is laid out as y is, to y, on the GPU of both."""
+    index = torch.device(x.info.device).index or 0
+    enter(frame, index)
+    frame.at_site()
+    arguments = (frame.address(y), frame.address(x), _bytes(frame, x), f"%stream_{index}")
+    check(frame, frame.runtime("copy_memory", *arguments))
+
+
+def moves_number(op: Any) -> bool:
+    """Whether a library call copies a number between the host and a GPU."""
+    if attribute_value(op.attributes["callee"]) != "copy":
+        return False
+    x, out = map(info_of, op.operands)
+    plain = x.dtype == out.dtype and not x.dtype.is_complex and x.rank == out.rank == 0
+    return plain and (x.device == "cpu") != (out.device == "cpu")
+
+
+def move_number(frame: Frame, op: Any) -> None:
+    """Copies a number from a GPU to the host, and waits for it: what a branch or a loop asks for. Or from the host to a GPU, as it is
+    now, and waits for nothing."""
+    x, out = (frame.values[v] for v in op.operands)
+    infos = [info_of(v) for v in op.operands]
+    size = infos[0].dtype.itemsize
+    index = next(torch.device(info.device).index or 0 for info in infos if info.device != "cpu")
+    enter(frame, index)
+    frame.at_site()
+    to, source = frame.address(out), frame.address(x)
+    if infos[1].device == "cpu":
+        status = frame.runtime("read_memory", to, source, str(size), f"%stream_{index}")
+    else:
+        bits = frame.load(f"i{8 * size}", source)
+        value = bits if size == 8 else frame.text.value(f"zext i{8 * size} {bits} to i64")
+        status = frame.runtime("write_number", to, value, str(size), f"%stream_{index}")
+    check(frame, status)
 
 
 def _scratch(frame: Frame) -> dict[int, int]:

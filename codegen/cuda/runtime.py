@@ -6,7 +6,9 @@
     launch(record, x, y, z, stream, parameters)   a kernel (cuda_driver.Record) on a grid, none where the grid is empty
     align(address, bytes, dtype, device type, index, place, stream, result)   the address if it is a multiple of 16, else
                                           that of a copy, which is freed with its handle at `place`
-    copy_back(address, aligned, bytes, stream)   what a kernel wrote to such a copy
+    copy_memory(to, from, bytes, stream)  within a GPU, none where both are one address
+    read_memory(to, from, bytes, stream)  from a GPU to the host, and waits for the stream
+    write_number(to, bits, bytes, stream) the low bytes of `bits`, 1, 2, 4 or 8 of them, to a GPU
     find_failure(slots, n, sites, site, index, size)   1 and the first failure that one of n launches noted, if any did
 
 The others give 0 or an error: of PyTorch's shim 1, of CUDA its number plus 1000.
@@ -21,7 +23,9 @@ SIGNATURES = {
     "leave_device": "void (ptr)",
     "launch": "i32 (ptr, i64, i64, i64, ptr, ptr)",
     "align": "i32 (ptr, i64, i32, i32, i32, ptr, ptr, ptr)",
-    "copy_back": "i32 (ptr, ptr, i64, ptr)",
+    "copy_memory": "i32 (ptr, ptr, i64, ptr)",
+    "read_memory": "i32 (ptr, ptr, i64, ptr)",
+    "write_number": "i32 (ptr, i64, i64, ptr)",
     "find_failure": "i32 (ptr, i64, ptr, ptr, ptr, ptr)",
 }
 CUDA_ERRORS = 1000  # an error from here on is CUDA's
@@ -37,6 +41,11 @@ declare i32 @aoti_torch_empty_strided(i64, ptr, ptr, i32, i32, i32, ptr)
 declare i32 @aoti_torch_get_data_ptr(ptr, ptr)
 declare i32 @aoti_torch_delete_tensor_object(ptr)
 declare i32 @cuMemcpyDtoDAsync_v2(i64, i64, i64, ptr)
+declare i32 @cuMemcpyDtoHAsync_v2(ptr, i64, i64, ptr)
+declare i32 @cuMemsetD8Async(i64, i8 zeroext, i64, ptr)
+declare i32 @cuMemsetD16Async(i64, i16 zeroext, i64, ptr)
+declare i32 @cuMemsetD32Async(i64, i32, i64, ptr)
+declare i32 @cuStreamSynchronize(ptr)
 declare i32 @cuCtxGetCurrent(ptr)
 declare i32 @cuCtxSetCurrent(ptr)
 declare i32 @cuDevicePrimaryCtxRetain(ptr, i32)
@@ -183,18 +192,76 @@ cuda_failed:
   ret i32 %number
 }
 
-define i32 @copy_back(ptr %address, ptr %aligned, i64 %bytes, ptr %stream) {
+define i32 @copy_memory(ptr %to_at, ptr %from_at, i64 %bytes, ptr %stream) {
 entry:
-  %same = icmp eq ptr %address, %aligned
-  br i1 %same, label %done, label %copy
+  %same = icmp eq ptr %to_at, %from_at
+  %nothing = icmp eq i64 %bytes, 0
+  %skip = or i1 %same, %nothing
+  br i1 %skip, label %done, label %copy
 copy:
-  %to = ptrtoint ptr %address to i64
-  %from = ptrtoint ptr %aligned to i64
+  %to = ptrtoint ptr %to_at to i64
+  %from = ptrtoint ptr %from_at to i64
   %code = call i32 @cuMemcpyDtoDAsync_v2(i64 %to, i64 %from, i64 %bytes, ptr %stream)
   %bad = icmp ne i32 %code, 0
   br i1 %bad, label %failed, label %done
 failed:
   %number = add i32 %code, 1000
+  ret i32 %number
+done:
+  ret i32 0
+}
+
+define i32 @read_memory(ptr %to, ptr %from_at, i64 %bytes, ptr %stream) {
+entry:
+  %from = ptrtoint ptr %from_at to i64
+  %copied = call i32 @cuMemcpyDtoHAsync_v2(ptr %to, i64 %from, i64 %bytes, ptr %stream)
+  %refused = icmp ne i32 %copied, 0
+  br i1 %refused, label %failed, label %wait
+wait:
+  %waited = call i32 @cuStreamSynchronize(ptr %stream)
+  %bad = icmp ne i32 %waited, 0
+  br i1 %bad, label %failed, label %done
+failed:
+  %code = phi i32 [ %copied, %entry ], [ %waited, %wait ]
+  %number = add i32 %code, 1000
+  ret i32 %number
+done:
+  ret i32 0
+}
+
+define i32 @write_number(ptr %to_at, i64 %bits, i64 %bytes, ptr %stream) {
+entry:
+  %to = ptrtoint ptr %to_at to i64
+  %low = trunc i64 %bits to i32
+  switch i64 %bytes, label %eight [ i64 1, label %one  i64 2, label %two  i64 4, label %four ]
+one:
+  %byte = trunc i64 %bits to i8
+  %c1 = call i32 @cuMemsetD8Async(i64 %to, i8 zeroext %byte, i64 1, ptr %stream)
+  br label %written
+two:
+  %half = trunc i64 %bits to i16
+  %c2 = call i32 @cuMemsetD16Async(i64 %to, i16 zeroext %half, i64 1, ptr %stream)
+  br label %written
+four:
+  %c4 = call i32 @cuMemsetD32Async(i64 %to, i32 %low, i64 1, ptr %stream)
+  br label %written
+eight:
+  %first = call i32 @cuMemsetD32Async(i64 %to, i32 %low, i64 1, ptr %stream)
+  %refused = icmp ne i32 %first, 0
+  br i1 %refused, label %failed, label %rest
+rest:
+  %shifted = lshr i64 %bits, 32
+  %high = trunc i64 %shifted to i32
+  %to_high = add i64 %to, 4
+  %c8 = call i32 @cuMemsetD32Async(i64 %to_high, i32 %high, i64 1, ptr %stream)
+  br label %written
+written:
+  %code = phi i32 [ %c1, %one ], [ %c2, %two ], [ %c4, %four ], [ %c8, %rest ]
+  %bad = icmp ne i32 %code, 0
+  br i1 %bad, label %failed, label %done
+failed:
+  %error = phi i32 [ %first, %eight ], [ %code, %written ]
+  %number = add i32 %error, 1000
   ret i32 %number
 done:
   ret i32 0

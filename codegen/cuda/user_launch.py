@@ -121,7 +121,7 @@ class Writer:
         made = frame.load("ptr", "%scratch", "made")
         size = frame.sizes.of(symbols.maximum(info.extent, 0) * info.dtype.itemsize)
         frame.at_site()
-        cuda_launch.check(frame, frame.runtime("copy_back", made, address, size, f"%stream_{self.index}"))
+        cuda_launch.check(frame, frame.runtime("copy_memory", made, address, size, f"%stream_{self.index}"))
         return made
 
     def launch(self, values: list[str], grid: list[str]) -> None:

@@ -85,7 +85,10 @@ class Frame:
         self.frame_size = 0
         self.tail: list[str] = []
         self._site = -1  # the number that %site holds at this place of the text; -1: not known
-        self.arena = "%memory"  # the address of the CPU arena of the function or region that is being written
+        self.arenas = {  # device -> address of the arena of the function or region that is being written
+            "cpu": "%memory",
+            **{f"cuda:{k}": f"%memory_{k}" for k in gpus.numbers},
+        }
 
     def beside(self) -> "Frame":
         """The frame of another function of the module. A failure there goes to that function's block `failed`."""
@@ -112,10 +115,12 @@ class Frame:
         """For text that may run any number of times: later text uses no value of it, and its handles are freed at its end."""
         sizes, first = self.sizes, self.frame_size
         bound, known, self._site = dict(sizes.bound), dict(sizes.known), -1
+        self.gpus.forget_current()
         yield
         for place in range(first, self.frame_size):
             self.runtime("drop", self.at("%frame", place))
         sizes.bound, sizes.known, self._site = bound, known, -1
+        self.gpus.forget_current()
 
     @contextmanager
     def out_of_line(self) -> Iterator[None]:

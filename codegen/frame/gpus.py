@@ -7,6 +7,7 @@ import torch
 
 from mlirc.codegen.frame.failures import FAILURE_FIELDS
 from mlirc.codegen.frame.gpu_calls import CublasMatmul, CudnnConvolution, Launched
+from mlirc.dialects.control_flow.region_ops import module_body, nested_functions
 from mlirc.dialects.core.bindings import ir
 from mlirc.dialects.core.dialect import attribute_value
 from mlirc.dialects.core.tensor_types import info_of
@@ -25,6 +26,7 @@ class Gpus:
     convolutions  calls of cuDNN
     ready         link name -> (machine code, device number) of kernels that were compiled before: the user's Triton kernels
     arenas        device number -> place in the frame of the handle of that GPU's arena
+    scratch       device number -> bytes that its kernels get as scratch, at most
     """
 
     numbers: list[int]
@@ -36,20 +38,27 @@ class Gpus:
     convolutions: list[CudnnConvolution] = field(default_factory=list)
     ready: dict[str, tuple[Any, int]] = field(default_factory=dict)
     arenas: dict[int, str] = field(default_factory=dict)
+    scratch: dict[int, int] = field(default_factory=dict)
+
+    def forget_current(self) -> None:
+        """Called where control flow joins, behind parts of the program that may have entered other GPUs. Of several none is known."""
+        if len(self.numbers) > 1:
+            self.current = -1
 
 
 def gpus_of(function: Any) -> Gpus:
     """The GPUs and the kernels of a lowered function. Raises ValueError for a device other than cpu and cuda."""
-    block = function.regions[0].blocks[0]
-    values = [*block.arguments, *(x for op in block.operations for x in op.results)]
+    blocks = [one.regions[0].blocks[0] for one in (function, *nested_functions(function))]
+    operations = [op for block in blocks for op in block.operations]
+    values = [*(x for block in blocks for x in block.arguments), *(x for op in operations for x in op.results)]
     devices = dict.fromkeys(info_of(x).device for x in values if isinstance(x.type, ir.RankedTensorType))
     for device in devices:
         if torch.device(device).type not in ("cpu", "cuda"):
             raise ValueError(f"a tensor is on {device}; host programs work with cpu and cuda")
-    functions = function.operation.block.operations
-    triton = {attribute_value(op.attributes["sym_name"]): op for op in functions if op.operation.name == "mlirc.triton"}
+    named = module_body(function).operations
+    triton = {attribute_value(op.attributes["sym_name"]): op for op in named if op.operation.name == "mlirc.triton"}
     kernels, checks = {}, {}
-    for op in block.operations:
+    for op in operations:
         kernel = triton.get(attribute_value(op.attributes["kernel"])) if "kernel" in op.attributes else None
         if kernel is not None:
             kernels[op.operation] = kernel

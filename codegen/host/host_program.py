@@ -202,8 +202,7 @@ def result(frame: Frame, x: HostBuffer | Number) -> tuple[str, str]:
 def slot(frame: Frame, op: Any) -> None:
     offset = frame.sizes.of(symbols.parse(attribute_value(op.attributes["offset"])))
     device = info_of(op.results[0]).device
-    memory = frame.arena if device == "cpu" else cuda_launch.memory(device)
-    address = frame.text.value(f"getelementptr i8, ptr {memory}, i64 {offset}", "slot")
+    address = frame.text.value(f"getelementptr i8, ptr {frame.arenas[device]}, i64 {offset}", "slot")
     frame.values[op.results[0]] = HostBuffer(info_of(op.results[0]), HostRoot("arena", address=address))
 
 
@@ -282,7 +281,10 @@ def call(frame: Frame, op: Any) -> None:
     count, frame.op = attribute_value(op.attributes["inputs"]), attribute_value(op.attributes["callee"])
     if len(op.operands) != count + 1:
         raise ValueError(f"the call of {frame.op} at {frame.location or '?'} must have one output after its inputs")
-    cublas_call.call_shim(frame, op)
+    if cuda_launch.moves_number(op):
+        cuda_launch.move_number(frame, op)
+    else:
+        cublas_call.call_shim(frame, op)
 
 
 def assign(frame: Frame, op: Any) -> None:

@@ -3,14 +3,16 @@
     define internal i32 @region_0(ptr %self, ptr %inputs, ptr %name, ptr %thread, i64 %threads, ptr %site, ptr %index, ptr %size,
                                   ptr %memory, ptr %given, i64 %symbol0, ...)
 
-`given` holds the addresses of its arguments, `memory` is its arena, and the symbols are those that its ops speak of. It owns the
-handles that it makes, and frees them before it returns: 0, or 1 where it failed at the site that it noted.
+`given` holds the addresses of its arguments, `memory` is its arena, and the symbols are those that its ops speak of. Where the program
+works on GPUs, it is given its arena there, `memory_0`, and what launches need (cuda/launch.py). It owns the handles that it makes, and
+frees them before it returns: 0, or 1 where it failed at the site that it noted.
 """
 
 import re
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from mlirc.codegen.cuda import launch as cuda_launch
 from mlirc.codegen.frame.frame import Frame, HostBuffer, HostRoot
 from mlirc.dialects.control_flow.region_ops import nested_functions, read_call, region_functions
 from mlirc.dialects.core.dialect import attribute_value
@@ -35,7 +37,7 @@ WriteOps = Callable[[Frame, Any], None]
 def write_invoke(frame: Frame, op: Any, write_ops: WriteOps) -> None:
     """Writes the call, and the function where this is its first call."""
     call, (function,) = read_call(op), region_functions(op)
-    assert call.memory is not None
+    assert call.arenas
     name, text = function.name.value, frame.text
     if name not in text.functions:
         takes = symbols_of(function, frame.sizes.bound)
@@ -47,17 +49,25 @@ def write_invoke(frame: Frame, op: Any, write_ops: WriteOps) -> None:
         if not isinstance(x, HostBuffer):
             raise ValueError(f"{frame.op} at {frame.location or '?'} takes tensors, not a number")
         text.line(f"store ptr {frame.address(x)}, ptr {frame.at(at, k)}")
-    memory = frame.address(frame.values[call.memory])
-    arguments = [*(f"{kind} {x}" for x, kind in FIXED.items()), f"ptr {memory}", f"ptr {at}"]
+    memory = {info_of(x).device: frame.address(frame.values[x]) for x in call.arenas}
+    arguments = [f"{kind} {x}" for x, kind in (FIXED | cuda_launch.fixed(frame)).items()]
+    arguments += [*(f"ptr {memory.get(device, 'null')}" for device in devices(frame)), f"ptr {at}"]
     arguments += [f"i64 {frame.sizes.bound[x]}" for x in takes]
     failed = text.value(f"call i32 @{name}({', '.join(arguments)})")
     frame.forget_site()
+    frame.gpus.forget_current()
     frame.check(failed)
+
+
+def devices(frame: Frame) -> list[str]:
+    """The devices that tensors of the program may be on."""
+    return ["cpu", *(f"cuda:{index}" for index in frame.gpus.numbers)]
 
 
 def function_text(caller: Frame, function: Any, takes: list[str], write_ops: WriteOps) -> str:
     """The native function, which takes the values of these symbols."""
     frame = caller.beside()
+    frame.gpus.forget_current()
     text, block = frame.text, function.regions[0].blocks[0]
     frame.sizes.bound = {x: f"%symbol{k}" for k, x in enumerate(takes)}
     text.places.append("  %scratch = alloca i64")
@@ -76,7 +86,8 @@ def function_text(caller: Frame, function: Any, takes: list[str], write_ops: Wri
     frame.runtime("finish", "%frame", str(frame.frame_size), "null")
     text.line(f"ret i32 {status}")
     frame.finish_text()
-    given = [*(f"{kind} {x}" for x, kind in FIXED.items()), "ptr %memory", "ptr %given"]
+    given = [f"{kind} {x}" for x, kind in (FIXED | cuda_launch.fixed(frame)).items()]
+    given += [*(f"ptr {frame.arenas[device]}" for device in devices(frame)), "ptr %given"]
     given += [f"i64 {frame.sizes.bound[x]}" for x in takes]
     return text.function(f"internal i32 @{function.name.value}({', '.join(given)})")
 

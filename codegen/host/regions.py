@@ -1,17 +1,20 @@
 """Ops with regions in a host program: branches and loops of its own, in which the regions' functions stand.
 
-    while_loop     memcpy of where the results begin, into their buffers      scan     the same
+    while_loop     copies of where the results begin, into their buffers      scan     the same
                    head:  @condition; br i1 %goes_on, body, end                        head:  br i1 (%i < length), body, end
                    body:  @body; br head                                               body:  @body on parts at %i; br head
                    end:                                                                end:
 
 A region's function writes to the buffers that it is given, so that nothing is copied between two runs of a body. Tensor handles
 that it made are freed before the next one. What is known of sizes and addresses in a region is forgotten behind it.
+
+Buffers may be on GPUs. What the program branches on never is: a number that a GPU computes is copied to the host by a call before.
 """
 
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from mlirc.codegen.cuda import launch as cuda_launch
 from mlirc.codegen.frame.frame import Frame, HostBuffer, HostRoot
 from mlirc.dialects.control_flow.region_ops import TRUTH, RegionCall, read_call, region_functions
 from mlirc.dialects.core.symbols import Int
@@ -23,11 +26,10 @@ WriteOps = Callable[[Any], None]
 
 
 def write_regions(frame: Frame, op: Any, write_ops: WriteOps) -> None:
-    call = read_call(op)
-    assert call.memory is not None
-    arena = frame.arena
+    call, around = read_call(op), frame.arenas
+    assert call.arenas
     given, results = ([located(frame, x) for x in values] for values in (call.given, call.results))
-    frame.arena = frame.address(frame.values[call.memory])
+    frame.arenas = {info_of(x).device: frame.address(frame.values[x]) for x in call.arenas}
     writer = RegionWriter(frame, call, write_ops)
     if op.operation.name == "mlircx.cond":
         writer.branch(given, results)
@@ -38,7 +40,7 @@ def write_regions(frame: Frame, op: Any, write_ops: WriteOps) -> None:
             writer.scan(given[call.carried :], results)
         else:
             writer.loop(given[call.carried :], results)
-    frame.arena = arena
+    frame.arenas = around
 
 
 def located(frame: Frame, x: Any) -> HostBuffer:
@@ -55,6 +57,9 @@ def at_address(info: TensorInfo, address: str) -> HostBuffer:
 
 def copy_memory(frame: Frame, x: HostBuffer, y: HostBuffer) -> None:
     """The bytes of x, which has no gaps and is laid out as y is, to y."""
+    if x.info.device != "cpu":
+        cuda_launch.copy_memory(frame, x, y)
+        return
     bytes_ = frame.sizes.of(x.info.extent * x.info.dtype.itemsize)
     copy = frame.text.call_text(
         "llvm.memcpy.p0.p0.i64", "void (ptr, ptr, i64, i1)", y.root.address, x.root.address, bytes_, "false"

@@ -28,7 +28,7 @@ from mlirc.lowering.gpu.triton_op import attributes
 from mlirc.lowering.kernel.nodes import structural_key
 from mlirc.lowering.kernel.shared_operands import shared_operands
 from mlirc.lowering.kernel.typical_sizes import TYPICAL
-from mlirc.lowering.pipeline.pass_manager import functions
+from mlirc.lowering.pipeline.pass_manager import Seen, all_functions
 
 KIND = "tuned"  # of entries of the cache folder
 ROUNDS = 5  # each goes one step from the best so far
@@ -159,7 +159,7 @@ def _jobs(module: ir.Module) -> list[_Job]:
     """The kernels for GPUs, those launched most first."""
     ops = {attribute_value(op.attributes["sym_name"]): op for op in module.body.operations if _is_triton(op)}
     jobs: dict[str, _Job] = {}
-    for function in functions(module):
+    for function in all_functions(module, Seen()):
         for run in function.regions[0].blocks[0].operations:
             if run.operation.name != "mlircx.run":
                 continue
@@ -176,7 +176,7 @@ def _jobs(module: ir.Module) -> list[_Job]:
 
 def _mark_matmuls(module: ir.Module) -> None:
     """The library's algorithms are measured when the program meets a matmul's sizes for the first time."""
-    for function in functions(module):
+    for function in all_functions(module, Seen()):
         for op in function.regions[0].blocks[0].operations:
             if op.operation.name == "mlircx.call" and attribute_value(op.attributes["callee"]) in CALLEES:
                 op.attributes[TUNED] = ir.UnitAttr.get()
@@ -184,7 +184,7 @@ def _mark_matmuls(module: ir.Module) -> None:
 
 def on_gpu(module: ir.Module) -> bool:
     """Whether there is anything to measure."""
-    graphs = [function.regions[0].blocks[0] for function in functions(module)]
+    graphs = [function.regions[0].blocks[0] for function in all_functions(module, Seen())]
     values = [x for block in graphs for op in block.operations for x in (*op.operands, *op.results)]
     return any(isinstance(x.type, ir.RankedTensorType) and info_of(x).device.startswith("cuda") for x in values)
 

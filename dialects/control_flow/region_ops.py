@@ -16,7 +16,10 @@ Functions that several calls share stand in the module, before those that call t
     func.func @graph(...) { %a = "mlircx.invoke"(%x, %w0) {callee = "region_0"}   %b = "mlircx.invoke"(%a, %w1) {callee = "region_0"} ... }
 
 At graph and kernel level the results are values. At memory level the op has no results: `inputs` says how many operands it reads, and it
-writes the others. These are the buffers of the results, and a buffer of bytes, the arena of the regions' functions.
+writes the others. These are the buffers of the results, and buffers of bytes, the arenas of the regions' functions: the CPU's, and one for each
+GPU on which a function has one; `arenas` is their number, 1 where it is absent.
+
+What a host program branches on is on the CPU: the first operand of a cond, and what @condition overwrites. One on a GPU is copied first.
 """
 
 from collections.abc import Iterator, Sequence
@@ -131,14 +134,15 @@ def module_body(op: Any) -> Any:
 
 @dataclass(frozen=True)
 class RegionCall:
-    """The operands and results of an op with regions, at any level, by their roles. `memory` is the arena of the regions' functions."""
+    """The operands and results of an op with regions, at any level, by their roles. `arenas` are those of the regions' functions, none
+    before the memory level."""
 
     op: Any
     carried: int
     scanned: int
     given: list[ir.Value]
     results: list[ir.Value]
-    memory: ir.Value | None
+    arenas: list[ir.Value]
 
     @property
     def length(self) -> Int:
@@ -156,15 +160,27 @@ class RegionCall:
         )
 
 
+    def sources(self) -> list[list[ir.Value | None]]:
+        """What each argument of each region's function is a value of, or a part of at one index; None for the 0-d bool of @condition."""
+        name, given, results, carried = self.op.operation.name, self.given, self.results, self.carried
+        if name == INVOKE:
+            return [[*given, *results]]
+        if name == "mlircx.cond":
+            return [[*given[1:], *results]] * 2
+        loop = [*results[:carried], *given[carried:]]
+        return [[*loop, None], loop] if name == "mlircx.while_loop" else [[*loop, *results[carried:]]]
+
+
 def read_call(op: Any) -> RegionCall:
     carried, scanned = (
         attribute_value(op.attributes[name]) if name in op.attributes else 0 for name in ("carried", "scanned")
     )
     operands, results = list(op.operands), list(op.results)
     if "inputs" not in op.attributes:
-        return RegionCall(op, carried, scanned, operands, results, None)
+        return RegionCall(op, carried, scanned, operands, results, [])
     count = attribute_value(op.attributes["inputs"])
-    return RegionCall(op, carried, scanned, operands[:count], operands[count:-1], operands[-1])
+    last = len(operands) - (attribute_value(op.attributes["arenas"]) if "arenas" in op.attributes else 1)
+    return RegionCall(op, carried, scanned, operands[:count], operands[count:last], operands[last:])
 
 
 def arguments_of(

@@ -385,14 +385,14 @@ class _Interpreter:
     def regions(self, op: Any) -> list[torch.Tensor]:
         """An op with regions: its functions are executed as @graph is."""
         call = read_call(op)
-        results = [self.empty(info_of(x)) if call.memory is None else self.tensor(x) for x in call.results]
+        results = [self.tensor(x) if call.arenas else self.empty(info_of(x)) for x in call.results]
         length = self.number(call.length) if "length" in op.attributes else 0
 
         def run(function: Any, arguments: list[torch.Tensor]) -> None:
             _Interpreter(function, arguments, self.objects, self.observer, self.symbols, self.code).run()
 
         interpret(call, [self.tensor(x) for x in call.given], results, length, run)
-        return results if call.memory is None else []
+        return [] if call.arenas else results
 
     def flex(self, op: Any) -> list[torch.Tensor]:
         name = op.operation.name.partition(".")[2]

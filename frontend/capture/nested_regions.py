@@ -4,7 +4,7 @@ before:  out = invoke_subgraph(body, "name", x, w);  y = out[0]        body(a, b
 after:   y = relu(x @ w)
 
 A region only says that its code is worth compiling once. Its calls stay, and AOTAutograd traces it once, where its operators only compute:
-on a GPU, with random numbers, with writes to what it is given or with operators that take functions it is compiled with what is around it.
+with random numbers, with writes to what it is given or with operators that take functions it is compiled with what is around it.
 That is decided before AOTAutograd, which then sees what shares memory and what needs a gradient. importer/shared_functions.py has the rest.
 """
 
@@ -62,7 +62,7 @@ def is_pure(region: Any) -> bool:
     for node in region.graph.nodes:
         value = node.meta.get("example_value")
         for x in value if isinstance(value, (tuple, list)) else (value,):
-            if isinstance(x, torch.Tensor) and (x.device.type != "cpu" or x.layout is not torch.strided):
+            if isinstance(x, torch.Tensor) and x.layout is not torch.strided:
                 return False
         if node.op == "get_attr" and isinstance(attribute(region, str(node.target)), GraphModule):
             return (

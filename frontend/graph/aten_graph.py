@@ -53,7 +53,7 @@ class AtenGraph:
 
 def uses_gpu(gm: GraphModule) -> bool:
     found = False
-    for node in gm.graph.nodes:
+    for node in all_nodes(gm):
         for value in tree_leaves(node.meta.get("val")):
             if not isinstance(value, torch.Tensor) or value.device.type == "cpu":
                 continue

@@ -34,7 +34,7 @@ from mlirc.frontend.importer import (
     unread_indices,
     views,
 )
-from mlirc.frontend.importer.bodies import attribute, has_regions, is_shared_region, nested_constants
+from mlirc.frontend.importer.bodies import all_nodes, attribute, has_regions, is_shared_region, nested_constants
 from mlirc.frontend.importer.locations import erase_from, location_of, mark
 from mlirc.frontend.importer.refused_dtypes import refused
 from mlirc.frontend.importer.regions import import_regions
@@ -467,7 +467,7 @@ class GraphImporter:
 
 def is_on_gpu(gm: GraphModule) -> bool:
     """Whether a tensor of the graph is on a GPU."""
-    values = (x for node in gm.graph.nodes for x in flat(node.meta.get("val")))
+    values = (x for node in all_nodes(gm) for x in flat(node.meta.get("val")))
     return any(isinstance(x, torch.Tensor) and x.device.type == "cuda" for x in values)
 
 

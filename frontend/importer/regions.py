@@ -22,6 +22,7 @@ from mlirc.dialects.core.symbols import Expr, Int
 from mlirc.dialects.core.tensor_types import TensorInfo, info_of, type_of
 from mlirc.frontend.importer.bodies import constants_of, is_shared_region, whole_or_nothing
 from mlirc.frontend.importer.locations import location_of
+from mlirc.frontend.importer.shared_functions import draws_nothing
 from mlirc.frontend.importer.sizes import size, tensor_info
 
 
@@ -48,8 +49,8 @@ class _Call:
         return list(values)
 
     def look_at(self, info: TensorInfo) -> None:
-        if info.device != "cpu" or info.layout != "strided":
-            raise NotOurs(f"a tensor is {info.layout} on {info.device}")
+        if info.layout != "strided":
+            raise NotOurs(f"a tensor is {info.layout}")
         unknown = {n for x in (*info.shape, *info.stride) for n in symbols.free_symbols(x)} - self.symbols
         if unknown:
             raise NotOurs(f"a size depends on what the functions compute ({', '.join(sorted(unknown))})")
@@ -126,7 +127,7 @@ class _Call:
                 raise NotOurs(f"an argument is a {type(value).__name__}, and no tensor")
             inner.values[node] = x
         for node in gm.graph.nodes:
-            if node.op == "call_function" and changes(node.target):
+            if node.op == "call_function" and changes(node):
                 raise NotOurs(f"a function calls {node.target}, which has effects")
             for fake in flat(node.meta.get("val")):
                 if isinstance(fake, torch.Tensor):
@@ -147,7 +148,10 @@ class _Call:
                 if not isinstance(value, ir.Value):
                     raise NotOurs(f"a function gives a {type(value).__name__}, and no tensor")
                 info = info_of(place)
+                value = on_host(value) if info == TRUTH else value
                 self.same_sizes(info_of(value), info, "a result")
+                if info_of(value).device != info.device:
+                    raise NotOurs(f"a result is on {info_of(value).device} where one on {info.device} is due")
                 values.append((place, value))
             for place, value in values:
                 create("assign", [place, value], [])
@@ -178,8 +182,9 @@ def begun(call: _Call, carried: Sequence[ir.Value]) -> tuple[list[ir.Value], lis
 
 def cond(call: _Call) -> tuple[ir.Value | None, ...]:
     truth, true, false, operands = call.args
-    if not isinstance(truth, ir.Value) or info_of(truth) != TRUTH:
+    if not isinstance(truth, ir.Value) or replace(info_of(truth), device="cpu") != TRUTH:
         raise NotOurs("its condition is no 0-d tensor of a bool")
+    truth = on_host(truth)
     infos = call.results()
     count = sum(info is not None for info in infos)
 
@@ -187,6 +192,11 @@ def cond(call: _Call) -> tuple[ir.Value | None, ...]:
         return [], arguments[len(arguments) - count :]
 
     return call.build([true, false], "cond", [truth], operands, infos, takes)
+
+
+def on_host(truth: ir.Value) -> ir.Value:
+    """What a host program can branch on: the value, or where it is on a GPU, a copy of it."""
+    return truth if info_of(truth).device == "cpu" else create("copy", [truth], [type_of(TRUTH)]).out
 
 
 def scan(call: _Call) -> tuple[ir.Value | None, ...]:
@@ -230,13 +240,15 @@ OPERATORS: dict[str, Callable[[_Call], tuple[ir.Value | None, ...]]] = {
 """How each operator is imported, by its name."""
 
 
-def changes(target: Any) -> bool:
+def changes(node: Node) -> bool:
     """Whether a call changes something, or draws random numbers."""
+    target: Any = node.target
     if isinstance(target, torch._ops.HigherOrderOperator):
         return target.name() not in OPERATORS and not is_shared_region(target)
     if not isinstance(target, torch._ops.OpOverload):
         return False
-    return target._schema.is_mutable or torch.Tag.nondeterministic_seeded in target.tags or not target._schema.returns
+    random = torch.Tag.nondeterministic_seeded in target.tags and not draws_nothing(node)
+    return target._schema.is_mutable or random or not target._schema.returns
 
 
 def flat(value: Any) -> list[Any]:

@@ -4,7 +4,7 @@
     invoke_subgraph(body, "name", y, w1)            %0 = "mlircx.invoke"(%x, %w0) {callee = "region_0"}   %1 = "mlircx.invoke"(%0, %w1) ...
 
 Calls share a function where their operands and results have the same types and numbers. A body that no function can hold (NotOurs:
-random numbers, a GPU, sizes that depend on data) is imported where it is called, as the graph around it is.
+random numbers, sizes that depend on data) is imported where it is called, as the graph around it is.
 """
 
 from collections.abc import Sequence
@@ -93,8 +93,8 @@ class SharedFunction:
         self.results = [result_info(fake) for fake in node.meta["val"]]
         self.sizes = [size(fake) if isinstance(fake, torch.SymInt) else None for fake in node.meta["val"]]
         made = [info for info in self.results if info is not None]
-        if any(info.device != "cpu" or info.layout != "strided" for info in (*self.types, *made)):
-            raise NotOurs("a tensor is not on a CPU")
+        if any(info.layout != "strided" for info in (*self.types, *made)):
+            raise NotOurs("a tensor is not strided")
         look_at(body, {str(n) for info in self.types for n in info.shape if isinstance(n, Expr)}, given)
         self.name = free_name(importer.imported.module)
         with ir.InsertionPoint(outermost_function()), location_of(node):
@@ -124,8 +124,9 @@ class SharedFunction:
                 value = inner.argument_value(item)
                 if not isinstance(value, ir.Value):
                     raise NotOurs(f"a result is a {type(value).__name__}, and no tensor")
-                if (info_of(value).dtype, info_of(value).shape) != (info.dtype, info.shape):
-                    raise NotOurs(f"a result is {info_of(value)} where {info} is due")
+                have = info_of(value)
+                if (have.dtype, have.shape, have.device) != (info.dtype, info.shape, info.device):
+                    raise NotOurs(f"a result is {have} where {info} is due")
                 values.append((next(places), value))
             for place, value in values:
                 create("assign", [place, value], [])
@@ -157,7 +158,7 @@ def argument_info(placeholder: Node, have: TensorInfo) -> TensorInfo:
     if not isinstance(fake, torch.Tensor):
         raise NotOurs(f"an argument is a {type(fake).__name__}, and no tensor")
     info = tensor_info(fake)
-    if (info.dtype, info.shape) != (have.dtype, have.shape):
+    if (info.dtype, info.shape, info.device) != (have.dtype, have.shape, have.device):
         raise NotOurs(f"an argument is {have} where {info} is due")
     return info
 

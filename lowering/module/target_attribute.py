@@ -7,6 +7,7 @@ So a module lowers on any machine as it did on the one that it comes from.
 
 from typing import Any
 
+from mlirc.dialects.control_flow.region_ops import nested_functions
 from mlirc.dialects.core.bindings import ir
 from mlirc.dialects.core.tensor_types import info_of
 from mlirc.lowering.host import host_target
@@ -40,7 +41,9 @@ def ensure_target(module: Any) -> Target:
 
 def is_on_gpu(module: Any) -> bool:
     """Whether a tensor of its functions is on a GPU."""
-    blocks = [b for op in module.operation.regions[0].blocks[0].operations for r in op.regions for b in r.blocks]
+    functions = list(module.operation.regions[0].blocks[0].operations)
+    functions += [inner for op in functions if op.operation.name == "func.func" for inner in nested_functions(op)]
+    blocks = [b for op in functions for r in op.regions for b in r.blocks]
     types = {x.type for block in blocks for x in block.arguments}
     types |= {x.type for block in blocks for op in block.operations for x in op.operation.results}
     return any(isinstance(t, ir.RankedTensorType) and _on_gpu(t) for t in types)

@@ -9,6 +9,7 @@ from mlirc.dialects.control_flow.region_ops import INVOKE, NAMES, TRUTH, RegionC
 from mlirc.dialects.core import symbols
 from mlirc.dialects.core.bindings import ir
 from mlirc.dialects.core.dialect import attribute_value
+from mlirc.dialects.core.memory_ops import arenas
 from mlirc.dialects.core.symbols import Int
 from mlirc.dialects.core.tensor_info import TensorInfo
 from mlirc.dialects.core.tensor_types import info_of, type_of
@@ -24,8 +25,11 @@ def verify_regions(op: Any) -> None:
     planned = "inputs" in op.attributes
     if planned:
         count = attribute_value(op.attributes["inputs"])
-        fits = type(count) is int and 0 <= count < len(op.operands) and not list(op.results)
-        expect(fits, op, f"{count} inputs among {len(op.operands)} operands", "results and an arena come after them")
+        nested = attribute_value(op.attributes["arenas"]) if "arenas" in op.attributes else 1
+        numbers = type(count) is int and type(nested) is int and count >= 0 < nested
+        fits = numbers and count + nested <= len(op.operands) and not list(op.results)
+        wrong = f"{count} inputs and {nested} arenas among {len(op.operands)} operands"
+        expect(fits, op, wrong, "results and arenas come after inputs")
     for attribute in ("carried", "scanned"):
         value = attribute_value(op.attributes[attribute]) if attribute in op.attributes else 0
         expect(type(value) is int and value >= 0, op, f"{attribute} = {value}", "a number of operands")
@@ -33,7 +37,7 @@ def verify_regions(op: Any) -> None:
         tensor = isinstance(value.type, ir.RankedTensorType)
         expect(tensor, op, f"a {value.type} among its values", "numbers are tensors of no dimension")
         info = info_of(value)
-        expect(info.device == "cpu" and info.layout == "strided", op, f"{info.layout} on {info.device}", "on a CPU")
+        expect(info.layout == "strided", op, f"a {info.layout} tensor", "strided ones")
     call = read_call(op)
     if name == INVOKE:
         verify_invoke(op, call)
@@ -41,7 +45,7 @@ def verify_regions(op: Any) -> None:
     given, results = ([info_of(x) for x in values] for values in (call.given, call.results))
     expect(call.carried + call.scanned <= len(given), op, "fewer operands than carried", "give where each begins")
     if name == "mlircx.cond":
-        expect(bool(given) and given[0] == TRUTH, op, "its first operand is no 0-d bool", "compare, or cast to bool")
+        expect(bool(given) and given[0] == TRUTH, op, "its first operand is no 0-d bool on the CPU", "copy it there")
         expect(call.carried == call.scanned == 0, op, "a branch that carries values", "give them as operands")
     else:
         carried = given[: call.carried]
@@ -99,16 +103,20 @@ def verify_function(op: Any, function: Any, wanted: list[TensorInfo]) -> None:
 
 
 def verify_arena(op: Any, memory: MemoryVerifier) -> None:
-    """Raises StageError where the last operand is not as large as the arenas of the regions' functions."""
+    """Raises StageError where the last operands are not, device by device, as large as the arenas of the regions' functions."""
     call = read_call(op)
-    if call.memory is None:
+    if not call.arenas:
         return
-    info = info_of(call.memory)
-    expect(info.dtype == torch.uint8 and info.rank == 1 and info.is_dense, op, "its arena is no bytes", "a slot")
+    bytes_: dict[str, Int] = {}
+    for info in map(info_of, call.arenas):
+        expect(info.dtype == torch.uint8 and info.rank == 1 and info.is_dense, op, "its arena is no bytes", "a slot")
+        expect(info.device not in bytes_, op, f"two arenas on {info.device}", "one")
+        bytes_[info.device] = info.shape[0]
     for function in region_functions(op):
-        size = symbols.parse(attribute_value(function.attributes["mlirc.arena"]))
-        wrong = f"@{function.name.value} has an arena of {size} bytes, where there are {info.shape[0]}"
-        memory.nonnegative(op, info.shape[0] - size, wrong, "make the last operand larger")
+        for device, size in arenas(function).items():
+            there = bytes_.get(device, 0)
+            wrong = f"@{function.name.value} has an arena of {size} bytes on {device}, where there are {there}"
+            memory.nonnegative(op, there - size, wrong, "make the last operand larger")
 
 
 def may_write(op: Any) -> list[list[bool]]:

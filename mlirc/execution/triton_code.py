@@ -12,6 +12,7 @@ from typing import Any
 import numpy
 import torch
 
+from mlirc.dialects.control_flow.region_ops import module_body
 from mlirc.dialects.core import symbols
 from mlirc.dialects.core.bindings import ir
 from mlirc.dialects.core.dialect import attribute_value
@@ -113,8 +114,7 @@ class TritonCode:
 def kernel_of(op: Any) -> Any | None:
     """The `mlirc.triton` of a `mlircx.run`, or None where its code is for a CPU."""
     name = attribute_value(op.attributes["kernel"])
-    siblings = op.operation.parent.operation.block.operations
-    found = (x for x in siblings if x.operation.name == "mlirc.triton")
+    found = (x for x in module_body(op).operations if x.operation.name == "mlirc.triton")
     return next((x for x in found if attribute_value(x.attributes["sym_name"]) == name), None)
 
 

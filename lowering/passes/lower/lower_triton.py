@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from itertools import count
 from typing import Any
 
+from mlirc.dialects.control_flow.region_ops import module_body
 from mlirc.dialects.core.bindings import ir
 from mlirc.dialects.core.dialect import create, make_attribute
 from mlirc.dialects.core.random_state import OPERATOR
@@ -45,7 +46,7 @@ class LowerTriton:
     aligned_arguments: bool = True
 
     def run(self, function: Any, ledger: Ledger) -> None:
-        module_block, target = function.operation.block, target_of(function)
+        module_block, target = module_body(function), target_of(function)
         taken = {string_attribute(op, "sym_name") for op in module_block.operations if "sym_name" in op.attributes}
         made: dict[tuple, tuple[str, TritonKernel]] = {}
         for launch in [op for op in function.regions[0].blocks[0].operations if op.operation.name == "mlircx.launch"]:
@@ -86,7 +87,7 @@ class LowerTriton:
 
         after:   "mlircx.call"(%q, %k, ..., %out, %lse) ({ ... }) {callee = "flex_attention", kernel = "kernel_1_flex_attention", symbols = "s0", ...}
         """
-        module_block = function.operation.block
+        module_block = module_body(function)
         for call in function.regions[0].blocks[0].operations:
             if call.operation.name != "mlircx.call" or string_attribute(call, "callee") not in FLEX:
                 continue

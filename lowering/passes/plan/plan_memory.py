@@ -39,7 +39,7 @@ class PlanMemory:
     everything else gets a slot; views cost nothing. How values share memory:
 
     ARENA       slots overlap where lifetimes do not (arena_layout.py)
-    REGIONS     an op with regions gets a block for the largest arena of its regions' functions
+    REGIONS     an op with regions gets a block on each device for the largest arena of its regions' functions there
     ALONE       `alone` bytes or more, on a GPU, are allocated and released: an arena is as large as it ever gets while a
                 backward graph's arguments are still there, when all that a forward graph saves is there, and beside
                 a large result and what ATen returns
@@ -63,7 +63,7 @@ class PlanMemory:
         block_of = self.blocks(found, targets, ledger)
         arena_of = self.nested_arenas(found)
         device_of = {block: info_of(buffer.value).device for buffer, block in block_of.items()}
-        device_of |= dict.fromkeys(arena_of.values(), "cpu")
+        device_of |= {block: device for nested in arena_of.values() for device, block in nested.items()}
         sizes = {
             d: lay_out([b for b in device_of if device_of[b] == d and not b.alone])
             for d in ("cpu", *sorted({*device_of.values()}))
@@ -73,16 +73,17 @@ class PlanMemory:
         set_arenas(function, sizes)
         _Emitter(found, block_of, targets, arena_of).run()
 
-    def nested_arenas(self, found: Liveness) -> dict[int, ArenaBlock]:
-        """REGIONS: at the position of each op with regions, a block for the largest arena of its functions."""
-        blocks: dict[int, ArenaBlock] = {}
+    def nested_arenas(self, found: Liveness) -> dict[int, dict[str, ArenaBlock]]:
+        """REGIONS: at the position of each op with regions, by device a block for the largest arena of its functions."""
+        blocks: dict[int, dict[str, ArenaBlock]] = {}
         for position, op in enumerate(found.ops):
             if functions := region_functions(op):
-                size: Int = 0
+                sizes: dict[str, Int] = {}
                 for nested in functions:
-                    size = symbols.maximum(size, sum(arenas(nested).values(), start=0))
+                    for device, size in arenas(nested).items():
+                        sizes[device] = symbols.maximum(sizes.get(device, 0), size)
                 lives = (position, position) if self.reuse else (0, len(found.ops))
-                blocks[position] = ArenaBlock(size, *lives)
+                blocks[position] = {device: ArenaBlock(size, *lives) for device, size in sizes.items()}
         return blocks
 
     def blocks(self, found: Liveness, targets: dict[ir.Value, ir.Value], ledger: Ledger) -> dict[Buffer, ArenaBlock]:
@@ -189,7 +190,7 @@ class _Emitter:
     found: Liveness
     block_of: dict[Buffer, ArenaBlock]
     targets: dict[ir.Value, ir.Value]
-    arena_of: dict[int, ArenaBlock]
+    arena_of: dict[int, dict[str, ArenaBlock]]
     memory: dict[ArenaBlock, ir.Value] = field(default_factory=dict)  # of blocks that are alone
 
     def run(self) -> None:
@@ -228,17 +229,21 @@ class _Emitter:
             old.blocks[0].append_to(new)
         self.replace(op, outputs)
 
-    def write_regions(self, op: Any, block: ArenaBlock) -> None:
-        """Writes an op with regions in memory form: it gets buffers for its results, and bytes for the arena of its regions' functions."""
+    def write_regions(self, op: Any, nested: dict[str, ArenaBlock]) -> None:
+        """Writes an op with regions in memory form: it gets buffers for its results, and bytes for the arenas of its regions' functions."""
         ip, location, inputs = ir.InsertionPoint(op), op.location, list(op.operands)
         outputs = [self.destination(result, ip, location) for result in op.results]
-        bytes_ = type_of(TensorInfo(torch.uint8, (block.size,)))
-        offset = {"offset": ir.StringAttr.get(str(block.offset))}
-        arena = ir.Operation.create("mlirc.slot", results=[bytes_], attributes=offset, loc=location, ip=ip).result
+        arenas_ = []
+        for device, block in nested.items():
+            bytes_ = type_of(TensorInfo(torch.uint8, (block.size,), device=device))
+            offset = {"offset": ir.StringAttr.get(str(block.offset))}
+            slot = ir.Operation.create("mlirc.slot", results=[bytes_], attributes=offset, loc=location, ip=ip)
+            arenas_.append(slot.result)
+        counts = {"inputs": len(inputs)} | ({"arenas": len(arenas_)} if len(arenas_) > 1 else {})
         made = ir.Operation.create(
             op.operation.name,
-            operands=[*inputs, *outputs, arena],
-            attributes=dict(op.attributes.items()) | {"inputs": make_attribute(len(inputs))},
+            operands=[*inputs, *outputs, *arenas_],
+            attributes=dict(op.attributes.items()) | {name: make_attribute(n) for name, n in counts.items()},
             regions=len(op.regions),
             loc=location,
             ip=ip,

@@ -4,8 +4,9 @@ import json
 from dataclasses import dataclass, replace
 from typing import Any
 
+from mlirc.dialects.control_flow.region_ops import REGION_OPS, TRUTH
 from mlirc.dialects.core.bindings import ir
-from mlirc.dialects.core.dialect import attribute_value
+from mlirc.dialects.core.dialect import attribute_value, create
 from mlirc.dialects.core.tensor_types import change_types, info_of, type_of
 from mlirc.lowering.pipeline.ledger import Ledger
 
@@ -20,15 +21,17 @@ class MoveToGpu:
     after:   %0 = "mlirc.relu"(%x) : (tensor<4x8xf32, {device = "cuda:0"}>) -> tensor<4x8xf32, {device = "cuda:0"}>
 
     `-p move-to-gpu`, then `--pipeline gpu --target gpu{arch=sm_90}` on what it wrote; no GPU has to be here. Sizes and strides stay the
-    CPU's, and so does what tracing chose for one, such as its operators of attention.
+    CPU's, and so does what tracing chose for one, such as its operators of attention. What a branch or a loop asks for is copied to the host.
     """
 
     name = "move-to-gpu"
     takes = "graph"
 
     def run(self, function: Any, ledger: Ledger) -> None:
-        if ledger.allows(self.name, function):
-            function.operation.walk(moved)
+        if function.operation.parent.name in REGION_OPS or not ledger.allows(self.name, function):
+            return  # a region's function moves with the one that it is in
+        function.operation.walk(moved)
+        function.operation.walk(asks_host)
 
 
 def moved(op: Any) -> Any:
@@ -38,6 +41,27 @@ def moved(op: Any) -> Any:
         args = json.loads(attribute_value(op.attributes["args"]))
         op.attributes["args"] = ir.StringAttr.get(json.dumps(with_device(args)))
     return ir.WalkResult.ADVANCE
+
+
+def asks_host(op: Any) -> Any:
+    """Puts what an op branches on back on the CPU: the operand of a cond, and the last argument of a loop's @condition."""
+    if op.name == "mlircx.cond":
+        op.operands[0] = on_cpu(op.operands[0], op)
+    elif op.name == "mlircx.while_loop":
+        condition = op.regions[0].blocks[0].operations[0]
+        *others, goes_on = condition.regions[0].blocks[0].arguments
+        goes_on.set_type(type_of(TRUTH))
+        signature = ir.FunctionType.get([*(x.type for x in others), goes_on.type], [])
+        condition.attributes["function_type"] = ir.TypeAttr.get(signature)
+        for use in list(goes_on.uses):
+            assign = use.owner
+            assign.operands[1] = on_cpu(assign.operands[1], assign)
+    return ir.WalkResult.ADVANCE
+
+
+def on_cpu(x: ir.Value, reader: Any) -> ir.Value:
+    with ir.InsertionPoint(reader), reader.location:
+        return create("copy", [x], [type_of(TRUTH)]).out
 
 
 def on_gpu(type_: ir.Type) -> ir.Type:

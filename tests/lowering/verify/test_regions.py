@@ -68,9 +68,9 @@ def test_an_error_within_a_region_is_one():
             verify_stage(module.body.operations[0], "graph")
 
 
-def planned(text: str = LOOP) -> str:
+def planned(text: str = LOOP, first: str = "") -> str:
     module = ir.Module.parse(text)
-    run_pipeline(module, "decompose,to-kernels,fuse-elementwise,canonicalize,cse,eliminate-dead,plan-memory")
+    run_pipeline(module, f"{first}decompose,to-kernels,fuse-elementwise,canonicalize,cse,eliminate-dead,plan-memory")
     return str(module)
 
 
@@ -84,9 +84,37 @@ def test_regions_lie_in_the_arena_of_their_graph():
         assert len(bodies) == 1 and 'mlirc.arena = "128"' in bodies[0], "a part of the softmax lies in it"
         assert "tensor<128xui8>" in text
         small = ir.Module.parse(text.replace("tensor<128xui8>", "tensor<64xui8>"))
-        with pytest.raises(StageError, match="@body has an arena of 128 bytes, where there are 64"):
+        with pytest.raises(StageError, match="@body has an arena of 128 bytes on cpu, where there are 64"):
             verify_stage(small.body.operations[0], "memory")
         op = next(op for op in function.regions[0].blocks[0].operations if op.operation.name == "mlircx.while_loop")
         op.operation.operands[4] = op.operands[1]  # the result where the operand is, which it spoils
         with pytest.raises(PlanError, match="spoils another"):
             check_plan(function, {})
+
+
+ON_GPU = [
+    (
+        'tensor<128xui8, {device = "cuda:0"}>',
+        'tensor<64xui8, {device = "cuda:0"}>',
+        "128 bytes on cuda:0, where there are 64",
+    ),
+    ("arenas = 2", "arenas = 3", "a carried value begins as what it is not later"),
+    ("arenas = 2", "arenas = 9", "3 inputs and 9 arenas among 7 operands"),
+    ("arenas = 2", "arenas = 0", "3 inputs and 0 arenas among 7 operands"),
+    ("tensor<0xui8>", 'tensor<0xui8, {device = "cuda:0"}>', "two arenas on cuda:0"),
+]
+
+
+def test_regions_on_a_gpu_lie_in_its_arena():
+    """What the loop asks for is copied to the CPU, and lies there."""
+    with context():
+        text = planned(first="move-to-gpu,")
+        module = ir.Module.parse(text)
+        check_plan(module.body.operations[0], {})
+        copy = next(line for line in text.splitlines() if 'callee = "copy"' in line)
+        assert '(tensor<i1, {device = "cuda:0"}>, tensor<i1>)' in copy
+        for old, new, said in ON_GPU:
+            assert old in text
+            module = ir.Module.parse(text.replace(old, new))
+            with pytest.raises(StageError, match=said):
+                verify_stage(module.body.operations[0], "memory")

@@ -1,0 +1,197 @@
+"""Branches and loops of host programs for a GPU, executed without one (tests/simulated_gpu.py): eager's answers, and what the GPU is asked for."""
+
+from collections.abc import Callable
+from itertools import product
+
+import pytest
+import torch
+from torch._higher_order_ops import scan
+from torch._higher_order_ops.map import map as each
+from torch.utils._pytree import tree_leaves
+
+from mlirc.frontend import statistics
+from tests.frontend.capture import test_nested_regions as nested
+from tests.frontend.capture import test_regions as regions
+from tests.memory_level import written
+from tests.simulated_gpu import SimulatedGpu, simulated_gpu
+
+pytest.importorskip("triton")
+
+
+@pytest.fixture(scope="module")
+def gpu():
+    with simulated_gpu() as found:
+        yield found
+
+
+@pytest.fixture(autouse=True)
+def forget(gpu):
+    torch._dynamo.reset()
+    statistics.reset()
+    gpu.asked.clear()
+
+
+FAST = {(regions.rotated, False), (regions.branches_within, True), (regions.many_scanned, True)}
+
+
+@pytest.mark.parametrize(
+    ("fn", "dynamic"),
+    [
+        pytest.param(*chosen, marks=() if chosen in FAST else pytest.mark.full)
+        for chosen in product(regions.ALL, (False, True))
+    ],
+)
+def test_eagers_answer(fn, dynamic, gpu):
+    torch.manual_seed(0)
+    inputs = torch.randn(4, 4), torch.randn(4, 4)
+    compiled = torch.compile(fn, backend="mlirc", fullgraph=True, dynamic=dynamic, options=gpu.options)
+    for sign in (1, -1):
+        given = [sign * x for x in inputs]
+        kept = [x.clone() for x in given]
+        with torch.no_grad():
+            torch.testing.assert_close(tree_leaves(compiled(*given)), tree_leaves(fn(*given)), equal_nan=True)
+        torch.testing.assert_close(given, kept, rtol=0, atol=0)
+    called = {name for graph in statistics.graphs for name in graph.aten}
+    assert called == ({"aten.sort.default"} if fn is regions.library_calls else set())
+
+
+def branch(x, y):
+    return torch.cond(x.sum() > 0, lambda x, y: (x @ y.t()) @ x, lambda x, y: x.sin() * y, (x, y))
+
+
+def steps(x, y):
+    """Of rows that do not begin at multiples of 16 bytes, with a branch within."""
+    turn = lambda c, x: torch.cond(c.sum() > 0, lambda c, x: c.sin() + x, lambda c, x: c * x, (c, x))
+    return scan(lambda c, x: (turn(c, x), (c + x).softmax(0)), y[0] * 0 + 1, x)
+
+
+def rows(x, y):
+    return each(lambda a, b: (a * b).exp().cumsum(0), x, y[0])
+
+
+@pytest.mark.parametrize(
+    ("fn", "dynamic"),
+    [
+        pytest.param(*chosen, marks=() if chosen in ((branch, False), (rows, True)) else pytest.mark.full)
+        for chosen in product((branch, steps, rows), (False, True))
+    ],
+)
+def test_gradients(fn, dynamic, gpu):
+    torch.manual_seed(1)
+    x, y = torch.randn(5, 3), torch.randn(5, 3)
+    compiled = torch.compile(fn, backend="mlirc", fullgraph=True, dynamic=dynamic, options=gpu.options)
+    for sign in (1, -1):
+        found = []
+        for run in (fn, compiled):
+            given = [z.detach().clone().requires_grad_() for z in (sign * x, y)]
+            made = tree_leaves(run(*given))
+            found.append([*made, *torch.autograd.grad(sum((z * z).sum() for z in made), given)])
+        torch.testing.assert_close(found[1], found[0])
+    assert not any("higher_order" in name for graph in statistics.graphs for name in graph.aten)
+
+
+def asked(gpu: SimulatedGpu, fn: Callable, *inputs: torch.Tensor) -> list[str]:
+    """What one call asks the GPU for."""
+    with torch.no_grad():
+        torch.testing.assert_close(torch.compile(fn, backend="mlirc", options=gpu.options)(*inputs), fn(*inputs))
+    return gpu.asked
+
+
+def test_the_host_waits_once_for_each_branch(gpu):
+    """And for each turn of a loop; a scan waits for nothing, and no value is copied that a kernel can write in place."""
+    x = torch.rand(6, 4)
+    body = ["launch lt", "read", "launch mul_sin", "launch add"]
+    loop = asked(gpu, lambda x: regions.times(3, lambda n, a: ((a * 0.9).sin(),), x), x)
+    assert sorted(loop) == sorted(["copy", "copy", *body * 3, "launch lt", "read"])
+    gpu.asked.clear()
+    assert asked(gpu, lambda x: torch.cond(x.sum() > 0, torch.sin, torch.cos, (x,)), x) == [
+        "launch sum_gt",
+        "read",
+        "launch sin",
+    ]
+    gpu.asked.clear()
+    many = asked(gpu, lambda x: scan(lambda c, x: ((c + x).sin(), c * x), x[0], x), x)
+    assert "read" not in many and "align" not in many and many.count("copy") == 1
+
+
+def test_what_begins_anywhere_is_moved(gpu):
+    """An input that is no multiple of 16 bytes: it is read, within a loop too, where the kernel expects it."""
+    x = torch.rand(65)[1:]
+    loop = asked(gpu, lambda x: regions.times(2, lambda n, a: ((a * x).sin(),), x + 1), x)
+    assert loop.count("align") == 3
+
+
+def test_equal_layers_are_one_function(gpu):
+    """It is launched from one place, three times."""
+    asked(gpu, nested.layers, torch.randn(4, 4), torch.randn(4, 4))
+    assert gpu.asked == ["multiply", "launch relu"] * 3
+    text, links = gpu.programs[-1].text, gpu.programs[-1].links
+    assert text.count(f"@links, i64 {links.index('launch')})") == 1 and text.count("call i32 @region_0(") == 3
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(
+    "fn", [nested.layers, nested.within, nested.casts, nested.numbers, nested.written, nested.Layers()]
+)
+def test_gradients_of_layers(fn, gpu):
+    torch.manual_seed(0)
+    x, w = torch.randn(4, 4), torch.randn(4, 4, requires_grad=True)
+    expected = nested.called(fn, x, w)
+    compiled = torch.compile(fn, backend="mlirc", fullgraph=True, options=gpu.options)
+    torch.testing.assert_close(nested.called(compiled, x, w), expected)
+
+
+CUDA, SECOND = ('tensor<8xf32, {device = "cuda:K"}>'.replace("K", k) for k in "01")
+RUN = '"mlircx.run"(X, Y) ({}) {kernel = "KERNEL", symbols = "", messages = [], inputs = 1 : i64, label = "k"} : (T, T) -> ()'
+TRITON = """
+"mlirc.triton"() {sym_name = "NAME", source = "", signature = ["*fp32", "*fp32"], constants = {}, grid = ["1", "1", "1"],
+                  divisible = [0, 1], num_warps = 4 : i64, num_stages = 1 : i64} : () -> ()
+"""
+
+
+def run(kernel: str, x: str, y: str, type_: str) -> str:
+    return (
+        RUN.replace("KERNEL", kernel)
+        .replace("X", x)
+        .replace("Y", y)
+        .replace("T)", f"{type_})")
+        .replace("(T,", f"({type_},")
+    )
+
+
+LOOP = f"""
+func.func @graph(%n: tensor<i1>, %x: {CUDA}, %z: {SECOND}) -> {CUDA} attributes {{mlirc.arena = "64", mlirc.device_arenas = {{"cuda:0" = "128"}}}} {{
+  %m = "mlirc.slot"() {{offset = "0"}} : () -> tensor<i1>
+  %y = "mlirc.allocate"() : () -> {CUDA}
+  %0 = "mlirc.slot"() {{offset = "64"}} : () -> tensor<0xui8>
+  %1 = "mlirc.slot"() {{offset = "64"}} : () -> tensor<64xui8, {{device = "cuda:0"}}>
+  "mlircx.while_loop"(%n, %x, %z, %m, %y, %0, %1) ({{
+    func.func @condition(%n1: tensor<i1>, %x1: {CUDA}, %z1: {SECOND}, %goes_on: tensor<i1>) attributes {{mlirc.arena = "0"}} {{
+      "mlircx.call"(%n1, %goes_on) {{callee = "copy", inputs = 1 : i64}} : (tensor<i1>, tensor<i1>) -> ()
+      return
+    }}
+  }}, {{
+    func.func @body(%n1: tensor<i1>, %x1: {CUDA}, %z1: {SECOND}) attributes {{mlirc.arena = "0", mlirc.device_arenas = {{"cuda:0" = "64"}}}} {{
+      %2 = "mlirc.slot"() {{offset = "0"}} : () -> {CUDA}
+      %3 = "mlirc.allocate"() : () -> {SECOND}
+      {run("first", "%x1", "%2", CUDA)}
+      {run("second", "%z1", "%3", SECOND)}
+      "mlirc.release"(%3) : ({SECOND}) -> ()
+      {run("first", "%2", "%x1", CUDA)}
+      return
+    }}
+  }}) {{inputs = 3 : i64, carried = 2 : i64, arenas = 2 : i64}}
+    : (tensor<i1>, {CUDA}, {SECOND}, tensor<i1>, {CUDA}, tensor<0xui8>, tensor<64xui8, {{device = "cuda:0"}}>) -> ()
+  return %y : {CUDA}
+}}
+{TRITON.replace("NAME", "first")}{TRITON.replace("NAME", "second")}
+"""
+
+
+def test_a_loop_on_two_gpus_enters_each_anew():
+    """A turn begins on another GPU than the last one ended on, or than the program was on before."""
+    program = written(LOOP)
+    assert [(k.kernel, k.device) for k in program.launched] == [("first", 0), ("second", 1)]
+    entered = program.links.index("enter_device")
+    body = program.text[program.text.index("body") :]
+    assert body.count(f"@links, i64 {entered})") == 3, "the first, the second, and the first again"
