@@ -31,6 +31,7 @@ from mlirc.codegen.llvm.machine_code import compile_ir
 from mlirc.codegen.process import background
 from mlirc.dialects.control_flow.region_ops import nested_functions
 from mlirc.dialects.core import symbols
+from mlirc.dialects.core.bindings import ir
 from mlirc.dialects.core.context import context
 from mlirc.dialects.core.dialect import attribute_value
 from mlirc.dialects.core.graph_signature import bind_symbols
@@ -41,6 +42,8 @@ from mlirc.execution.triton_code import TritonCode, kernel_of
 from mlirc.frontend.driver import steps
 from mlirc.frontend.importer import importer
 from mlirc.lowering.host import host_target
+from mlirc.lowering.module.target_attribute import set_target
+from mlirc.lowering.pipeline.pass_manager import run_pipeline
 from mlirc.lowering.pipeline.pipelines import pipeline
 
 POINTER, INTEGER = ctypes.c_void_p, ctypes.c_int64
@@ -96,7 +99,7 @@ class SimulatedGpu:
             self.kernels.append((run, module))
             addresses[launched.link] = len(self.kernels)
         slots = torch.zeros(max(1, FAILURE_FIELDS * host.checks, len(host.matmuls)), dtype=torch.int64)
-        self.held.append(slots)
+        self.held += [slots, module]
         addresses |= {FAILURES: slots.data_ptr(), MATMULS: slots.data_ptr()}
         host = replace(
             host, text=host.text.replace("aoti_torch_cuda_", "aoti_torch_cpu_"), uses_gpu=False, matmuls=[], launched=[]
@@ -105,6 +108,14 @@ class SimulatedGpu:
         gpu_kernels: Any = {name: Loaded(address) for name, address in addresses.items()}
         code = background.compute(compile_ir, host.text, 0)
         return Simulated(host, code, kernels, keys, gpu_kernels, self, functions[entry])
+
+    def compile(self, text: str) -> Program:
+        """The program of a module in the graph form, which says itself what is on a GPU."""
+        with context():
+            module = ir.Module.parse(text)
+            set_target(module, host_target(True))
+            run_pipeline(module, pipeline("gpu"))
+            return self.begin(module, [], "graph", False, None, EarlyKernels(None)).link()
 
     def function(self, name: str, types: Sequence[Any]) -> int:
         made = ctypes.CFUNCTYPE(ctypes.c_int32, *types)(partial(self.call, name))
@@ -162,7 +173,7 @@ class SimulatedGpu:
     def launch(self, record: int, x: int, y: int, z: int, stream: int, parameters: int) -> None:
         run, _ = self.kernels[record - 1]
         with context():
-            kernel = kernel_of(run)
+            kernel: Any = kernel_of(run)
             signature, name, source, divisible = (
                 attribute_value(kernel.attributes[key]) for key in ("signature", "sym_name", "source", "divisible")
             )

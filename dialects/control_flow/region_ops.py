@@ -159,7 +159,6 @@ class RegionCall:
             [info_of(x) for x in self.results],
         )
 
-
     def sources(self) -> list[list[ir.Value | None]]:
         """What each argument of each region's function is a value of, or a part of at one index; None for the 0-d bool of @condition."""
         name, given, results, carried = self.op.operation.name, self.given, self.results, self.carried

@@ -6,9 +6,13 @@ from typing import Any
 import torch
 from torch.fx import GraphModule
 
+from mlirc.frontend.importer.bodies import WITH_REGIONS, all_nodes
 from mlirc.frontend.torch_compat.dynamo.tracing_context import TracingContext
 from mlirc.frontend.torch_compat.dynamo.trees import tree_leaves
 from mlirc.frontend.torch_compat.fake_tensors import storage_id
+
+BY_DATA = ("cond", "while_loop")
+"""Operators of which the host has to know something that a GPU computes."""
 
 
 @dataclass(frozen=True)
@@ -77,13 +81,17 @@ def read_facts(gm: GraphModule, kind: str) -> Facts:
 
 
 def obstacle(gm: GraphModule) -> tuple[str, set[int]]:
-    """Why the graph cannot be recorded, or ""; and the GPUs that it works on."""
+    """Why the graph cannot be recorded, or ""; and the GPUs that it works on. Functions of loops of known length are looked at too."""
     devices: set[int] = set()
-    for node in gm.graph.nodes:
+    for node in all_nodes(gm):
         if node.op == "output":
             continue
         if node.op == "call_function" and isinstance(node.target, torch._ops.HigherOrderOperator):
-            return f"{node.target.name()} is an operator that may do anything", devices
+            name = node.target.name()
+            if name in BY_DATA:
+                return f"what {name} runs depends on data", devices
+            if name not in WITH_REGIONS:
+                return f"{name} is an operator that may do anything", devices
         for value in tree_leaves(node.meta.get("val")):
             if isinstance(value, torch.SymFloat):
                 return f"{node.name} is a float that changes", devices

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 
 from mlirc.codegen.cache.folder import CacheFolder
 from mlirc.codegen.process.limits import with_room
@@ -95,4 +96,11 @@ def recording(graph: AtenGraph) -> Wrap | None:
     from mlirc.frontend.cuda_graphs import facts, recordings
 
     found = facts.read_facts(graph.gm, graph.kind)
-    return lambda run, compiled: recordings.recorded(run, found, graph.kind, graph.report, compiled.program.failures)
+
+    def recorded(run: Run, compiled: Compiled) -> Run:
+        eager = next((name for name in graph.report.aten if name.startswith("higher_order.")), "")
+        why = f"functions of {eager} run in eager" if eager and not found.why else found.why
+        failures = compiled.program.failures
+        return recordings.recorded(run, replace(found, why=why), graph.kind, graph.report, failures)
+
+    return recorded

@@ -6,7 +6,6 @@ from typing import Any
 import torch
 
 from mlirc.dialects.control_flow.region_ops import INVOKE, NAMES, TRUTH, RegionCall, read_call, region_functions
-from mlirc.dialects.core import symbols
 from mlirc.dialects.core.bindings import ir
 from mlirc.dialects.core.dialect import attribute_value
 from mlirc.dialects.core.memory_ops import arenas

@@ -231,6 +231,17 @@ def test_the_modes_of_cuda_graphs_and_tuning():
         assert (mode != "reduce-overhead") == ("not recorded" not in statistics.graphs[0].cuda_graph)
 
 
+@pytest.mark.parametrize("fn", [regions.scanned, nested.layers], ids=lambda fn: fn.__name__)
+def test_what_waits_for_nothing_is_recorded(fn):
+    x, y = cuda(64, 64), cuda(64, 64)
+    run = torch.compile(fn, backend="mlirc", options=OPTIONS | {"mode": "reduce-overhead"})
+    with torch.no_grad():
+        for _ in range(6):
+            torch.testing.assert_close(run(x, y), fn(x, y))
+            x = x + 0.25
+    assert "not recorded" not in statistics.graphs[0].cuda_graph
+
+
 def test_a_thousand_small_steps_are_faster_than_eager():
     x = cuda(64, 64)
     fn = lambda x: while_loop(

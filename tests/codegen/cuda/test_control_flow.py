@@ -141,6 +141,71 @@ def test_gradients_of_layers(fn, gpu):
     torch.testing.assert_close(nested.called(compiled, x, w), expected)
 
 
+NUMBER = """
+func.func @graph(%x: T) -> (G, T) attributes {mlirc.results = ["g0", "g1"]} {
+  %0 = "mlirc.copy"(%x) : (T) -> G
+  %1 = "mlirc.copy"(%0) : (G) -> T
+  return %0, %1 : G, T
+}
+"""
+
+
+@pytest.mark.parametrize("number", [True, -3, 2.5, -0.0, float("nan"), 1 << 40, -(1 << 62)])
+def test_numbers_between_the_host_and_the_gpu(number, gpu):
+    dtypes = {
+        "i1": torch.bool,
+        "bf16": torch.bfloat16,
+        "f16": torch.float16,
+        "f32": torch.float32,
+        "f64": torch.float64,
+    }
+    dtypes |= {"i8": torch.int8, "i16": torch.int16, "i32": torch.int32, "i64": torch.int64}
+    for name, dtype in dtypes.items():
+        x = torch.tensor(number, dtype=torch.int64 if isinstance(number, int) else torch.float64).to(dtype)
+        gpu.asked.clear()
+        run = gpu.compile(NUMBER.replace("T", f"tensor<{name}>").replace("G", f'tensor<{name}, {{device = "cuda:0"}}>'))
+        for found in run([x]):
+            assert found.dtype == dtype and torch.equal(bits(found), bits(x))
+        assert gpu.asked == ["write", "read"]
+
+
+def bits(x):
+    return x.reshape(1).view(torch.uint8)
+
+
+COUNTED = """
+func.func @graph(%n: tensor<i64>, %x: X) -> X attributes {mlirc.results = ["g0"]} {
+  %r:2 = "mlircx.while_loop"(%n, %x) ({
+    func.func @condition(%n1: tensor<i64>, %x1: X, %goes_on: tensor<i1>) {
+      %0 = "mlirc.constant"() {value = "4"} : () -> tensor<i64>
+      %1 = "mlirc.lt"(%n1, %0) : (tensor<i64>, tensor<i64>) -> tensor<i1>
+      "mlirc.assign"(%goes_on, %1) : (tensor<i1>, tensor<i1>) -> ()
+      return
+    }
+  }, {
+    func.func @body(%n1: tensor<i64>, %x1: X) {
+      %0 = "mlirc.constant"() {value = "1"} : () -> tensor<i64>
+      %1 = "mlirc.add"(%n1, %0) : (tensor<i64>, tensor<i64>) -> tensor<i64>
+      %2 = "mlirc.cast"(%n1) : (tensor<i64>) -> tensor<f32>
+      %3 = "mlirc.add"(%x1, %2) : (X, tensor<f32>) -> X
+      %4 = "mlirc.sin"(%3) : (X) -> X
+      "mlirc.assign"(%n1, %1) : (tensor<i64>, tensor<i64>) -> ()
+      "mlirc.assign"(%x1, %4) : (X, X) -> ()
+      return
+    }
+  }) {carried = 2 : i64} : (tensor<i64>, X) -> (tensor<i64>, X)
+  return %r#1 : X
+}
+"""
+
+
+def test_a_counter_on_the_host_is_waited_for_by_nobody(gpu):
+    x = torch.randn(5)
+    (found,) = gpu.compile(COUNTED.replace("X", 'tensor<5xf32, {device = "cuda:0"}>'))([torch.tensor(1), x])
+    torch.testing.assert_close(found, ((x + 1).sin() + 2).sin().add(3).sin())
+    assert gpu.asked == ["copy", *["write", "launch add_sin"] * 3]
+
+
 CUDA, SECOND = ('tensor<8xf32, {device = "cuda:K"}>'.replace("K", k) for k in "01")
 RUN = '"mlircx.run"(X, Y) ({}) {kernel = "KERNEL", symbols = "", messages = [], inputs = 1 : i64, label = "k"} : (T, T) -> ()'
 TRITON = """
