@@ -45,7 +45,7 @@ def check(fn, *inputs, gradients=False, dynamic=None, options=OPTIONS):
             if gradients:
                 wanted = [x for x in given if x.requires_grad]
                 ends = [(z * z).sum() for z in made if z.requires_grad]
-                made += torch.autograd.grad(sum(ends), wanted, allow_unused=True)
+                made += torch.autograd.grad(torch.stack(ends).sum(), wanted, allow_unused=True)
             found.append(made)
         for have, want in zip(found[1], found[0], strict=True):
             assert (have is None) == (want is None)
