@@ -216,7 +216,7 @@ def with_history(
     """The gradients of a call's arguments in eager, from those of its results."""
     node.saved_tensors  # noqa: B018  # raises where they were freed
     graph.count()
-    args = [apart(x) if isinstance(x, torch.Tensor) else x for x in args]
+    inputs, args = args, [apart(x) if isinstance(x, torch.Tensor) else x for x in args]
     found: list[torch.Tensor | None] = [None] * len(args)
     with graph.as_traced():
         results = graph(args, drawn)
@@ -227,13 +227,13 @@ def with_history(
         reached = [(r, g) for r, g in given if isinstance(r, torch.Tensor) and r.requires_grad]
         wanted = [k for k, x in enumerate(args) if isinstance(x, torch.Tensor) and x.requires_grad]
         if reached and wanted:
-            inputs = [args[k] for k in wanted]
+            results, of_results = zip(*reached, strict=True)
             made = torch.autograd.grad(
-                [r for r, _ in reached], inputs, [g for _, g in reached], create_graph=True, allow_unused=True
+                results, [args[k] for k in wanted], of_results, create_graph=True, allow_unused=True
             )
             for k, x in zip(wanted, made, strict=True):
                 found[k] = x
-    return found
+    return [torch.zeros_like(x) if g is None and calls.is_heard(x) else g for x, g in zip(inputs, found, strict=True)]
 
 
 def apart(x: torch.Tensor) -> torch.Tensor:

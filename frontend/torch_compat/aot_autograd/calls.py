@@ -93,3 +93,22 @@ def views_of_bases(node: Any) -> list[int]:
 def bases_of(node: Any, results: Sequence[Any]) -> list[torch.Tensor]:
     """The tensors that AOTAutograd adds to the results of a call, of results that were computed in eager."""
     return [results[k]._base for k in views_of_bases(node)]
+
+
+def is_heard(x: Any) -> bool:
+    """Whether hooks of a tensor, or of a leaf that it was computed from, are called where its gradient is None. Eager, where no result is computed
+    from it, calls none; autograd, behind a compiled call, calls them with None. They work with zeros, which the compiled backward graph gives."""
+    if not isinstance(x, torch.Tensor) or not x.requires_grad:
+        return False
+    if getattr(x, "_backward_hooks", None):
+        return True
+    nodes: list[Any] = [x.grad_fn]
+    seen: set[Any] = {None}
+    while nodes:
+        node = nodes.pop()
+        if node not in seen:
+            seen.add(node)
+            if getattr(getattr(node, "variable", None), "_backward_hooks", None):
+                return True
+            nodes += [behind for behind, _ in node.next_functions]
+    return False

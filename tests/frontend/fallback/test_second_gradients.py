@@ -300,6 +300,35 @@ def test_results_that_are_views(name):
     torch.testing.assert_close(*both(lambda compiled: of_views(name, compiled)))
 
 
+UNREACHED = {
+    "leaf": lambda leaf: leaf,
+    "view": lambda leaf: leaf[..., 1:],
+    "view of a view": lambda leaf: leaf.t()[1:],
+    "computed": lambda leaf: leaf.exp(),
+    "of two": lambda leaf: leaf * at(),
+}
+
+
+@pytest.mark.parametrize("name", UNREACHED)
+@pytest.mark.parametrize("hooked", ["leaf", "input", ""])
+def test_hooks_of_an_input_that_the_result_is_not_computed_from(name, hooked):
+    def program(x, y):
+        return y.sin() * 2, x.sum()
+
+    leaf, y = torch.randn(4, 4, requires_grad=True), at().requires_grad_()
+    x = UNREACHED[name](leaf)
+    if hooked:
+        (leaf if hooked == "leaf" else x).register_hook(lambda g: g * 2)
+    torch._dynamo.reset()
+    r, other = torch.compile(program, backend="mlirc")(x, y)
+    unused, g = autograd.grad(r.sum(), [leaf, y], create_graph=True, allow_unused=True)
+    assert not unused.any() if hooked else unused is None
+    torch.testing.assert_close((g, *autograd.grad(g.sum(), y)), (2 * y.cos(), -2 * y.sin()))
+    (reached,) = autograd.grad(other, leaf, create_graph=True)
+    (expected,) = autograd.grad(x.sum(), leaf)
+    torch.testing.assert_close(reached, expected)
+
+
 def test_what_was_freed_is_an_error():
     torch._dynamo.reset()
     x = at().requires_grad_()
