@@ -62,13 +62,12 @@ POINTWISE = frozenset(words(_POINTWISE))
 
 def _apart(x: Any) -> Any:
     """The tensor with every other element of memory: eager's code for one element at a time goes through it."""
-    return torch.stack([x, x], -1)[..., 0] if _is_float(x) else x
+    return torch.stack([x, x], -1)[..., 0] if _is_real(x) else x
 
 
 def _repeated(x: Any) -> Any:
     """Each element a row of equal ones: eager's code in vectors goes through all, the tensor's last ones too."""
-    small = isinstance(x, torch.Tensor) and x.layout == torch.strided and x.numel() <= REPEATED
-    return torch.stack([x] * 64, -1) if small and not x._is_zerotensor() else x
+    return torch.stack([x] * 64, -1) if _is_real(x) and x.numel() <= REPEATED else x
 
 
 def _on_cpu(x: Any) -> Any:
@@ -78,6 +77,11 @@ def _on_cpu(x: Any) -> Any:
 def _wide(x: Any) -> Any:
     """Numbers that nothing leaves the range of, and in which nothing is rounded that the dtype shows."""
     return x.double() if _is_float(x) else x
+
+
+def _wide_as(dtype: torch.dtype, x: Any) -> Any:
+    """The operand of a pointwise operation that gives this dtype, wide: an integer is rounded to the dtype first."""
+    return x.to(dtype).double() if _is_real(x) and not x.is_floating_point() else _wide(x)
 
 
 def cancelled(name: str, args: tuple, result: Any) -> Any:
@@ -104,9 +108,11 @@ def _without_rest(result: torch.Tensor, every: torch.Tensor) -> torch.Tensor:
 
 
 def _is_float(x: Any) -> bool:
-    return (
-        isinstance(x, torch.Tensor) and x.is_floating_point() and x.layout == torch.strided and not x._is_zerotensor()
-    )
+    return _is_real(x) and x.is_floating_point()
+
+
+def _is_real(x: Any) -> bool:
+    return isinstance(x, torch.Tensor) and not x.is_complex() and x.layout == torch.strided and not x._is_zerotensor()
 
 
 def _computed(inputs: list[Any]) -> torch.dtype | None:
@@ -175,11 +181,13 @@ class Noise(TorchDispatchMode):
         result = func(*args, **kwargs)
         if self.wide and name in SIXTHS and result.is_cuda and result.dtype == torch.float64:
             result = result.clone().copy_(func(*torch.utils._pytree.tree_map(_on_cpu, args)))
-        if not written and (self.apart or self.repeated) and (torch.Tag.pointwise in func.tags or name in POINTWISE):
+        pointwise = torch.Tag.pointwise in func.tags or name in POINTWISE
+        if not written and (self.apart or self.repeated) and pointwise:
             how = _apart if self.apart else _repeated
             result = self.again(func, how, args, kwargs, result, lambda given, other: other)
         if not written and self.wide:
-            result = self.again(func, _wide, args, kwargs, result, self.wider)
+            wide = functools.partial(_wide_as, result.dtype) if pointwise and _is_float(result) else _wide
+            result = self.again(func, wide, args, kwargs, result, self.wider)
         if written:
             for k, arg in enumerate(schema.arguments):
                 if arg in written:
@@ -205,7 +213,7 @@ class Noise(TorchDispatchMode):
     def again(self, func: Any, how: Any, args: tuple, kwargs: dict, result: Any, choose: Any) -> Any:
         """The operation once more on its operands in another form; `result`'s memory is laid out as it is."""
         results = result if isinstance(result, tuple) else (result,)
-        if not all(map(_is_float, results)) or (how is _wide and results[0].dtype == torch.float64):
+        if not all(map(_is_float, results)) or (self.wide and results[0].dtype == torch.float64):
             return result
         try:
             other = func(*torch.utils._pytree.tree_map(how, args), **torch.utils._pytree.tree_map(how, kwargs))
@@ -333,9 +341,11 @@ class Noise(TorchDispatchMode):
         return x.clone().copy_(torch.where(changes, other, x))  # strides stay
 
     def shake_in_place(self, x: Any, computed: torch.dtype | None = None) -> None:
-        if not isinstance(x, torch.Tensor) or not x.is_floating_point() or x.layout != torch.strided:
+        if not isinstance(x, torch.Tensor) or x.layout != torch.strided or x._is_zerotensor():
             return
-        if not any(s == 0 and n > 1 for s, n in zip(x.stride(), x.shape, strict=True)):
+        if x.is_complex() and not x.is_conj():
+            x = torch.view_as_real(x)
+        if _is_float(x) and not any(s == 0 and n > 1 for s, n in zip(x.stride(), x.shape, strict=True)):
             x.copy_(self.changed(x, computed))
 
     def draw(self, x: torch.Tensor) -> torch.Tensor:

@@ -221,6 +221,45 @@ def test_noise_keeps_infinities_of_complex_numbers(form):
     torch.testing.assert_close(torch.view_as_real(shaken.resolve_conj()), torch.view_as_real(x.resolve_conj()))
 
 
+@pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128], ids=str)
+@pytest.mark.parametrize("written", ["in place", "out"])
+def test_a_complex_zero_with_the_sign_of_a_nan(dtype, written):
+    """C leaves the signs of exp(-inf + nan * i) open: eager's are those of the NaN, which a product made."""
+    x = torch.tensor([complex(-math.inf, 0.5), 1.0], dtype=dtype)
+
+    def f(x):
+        x = x.clone().mul_(1) if written == "in place" else torch.mul(x, 1, out=torch.empty_like(x))
+        return torch.exp(x, out=x)
+
+    eager, found = f(x), draws(f, x)
+    assert different(eager, eager.conj().resolve_conj(), found).tolist() == [False, True]
+    assert different(eager, eager + 1, found).all()
+
+
+INTEGERS = [torch.uint8, torch.int32, torch.int64, torch.bool]
+
+
+@pytest.mark.parametrize("dtype", INTEGERS, ids=str)
+@pytest.mark.parametrize(
+    "f", [torch.cosh, torch.sinh, torch.exp, torch.sin, torch.tan, torch.lgamma, lambda x: x / 3, lambda x: x * 0.1]
+)
+def test_functions_of_integers_are_those_of_exact_numbers(f, dtype):
+    """Of 89 a vector of eager's has cosh infinite, which in float64 is 2.24e38. Another number, as of an integer that is not rounded to the
+    result's dtype, has no excuse."""
+    x = torch.tensor([89, 1, 0, 101, 2**24 + 1, 2**24 + 3] * 8).to(dtype)
+    eager, found = f(x), draws(f, x)
+    assert not different(eager, f(x.to(eager.dtype).double()).to(eager.dtype), found).any()
+    sure = torch.stack(found).isfinite().all(0)
+    assert sure.any() and different(eager, eager * 1.001 + 1e-3, found)[sure].all()
+
+
+def test_integers_beside_real_numbers_stay_beside_them():
+    """Repeated or apart, both are."""
+    x, n = torch.linspace(0.5, 2, 64), torch.arange(64)
+    for y in draws(torch.mul, x, n):
+        torch.testing.assert_close(y, x * n)
+
+
 def test_noise_keeps_signs_of_zeros():
     x = torch.tensor([-0.0, 0.0]).repeat(32)
     for seed in range(8):
