@@ -50,6 +50,8 @@ PRODUCTS = frozenset(words("mm bmm addmm baddbmm addbmm mv addmv dot vdot convol
 SIXTHS = frozenset(words("hardsigmoid hardsigmoid_backward hardswish hardswish_backward"))
 
 SUMMED = ("sum", "mean", "native_batch_norm_backward", "native_layer_norm_backward")
+# Eager's running means on a GPU, of many threads, are NaN after an infinity or keep it, as the elements lie.
+VARIANCES = frozenset(words("var std var_mean std_mean"))
 REPEATED = 2**16  # elements: larger tensors are in vectors but for their last elements
 HALVES = (torch.float16, torch.bfloat16)
 # Elementwise, though PyTorch does not tag them so.
@@ -172,7 +174,8 @@ class Noise(TorchDispatchMode):
         written = [arg for k, arg in enumerate(schema.arguments) if arg.alias_info and arg.alias_info.is_write]
         if not written and name not in ("_to_copy",):
             args = torch.utils._pytree.tree_map(self.shake, args)
-        if name in ("sum", "mean", "nansum", "prod") and isinstance(args[0], torch.Tensor):
+        spread = name in VARIANCES and args[0].is_cuda
+        if (name in ("sum", "mean", "nansum", "prod") or spread) and isinstance(args[0], torch.Tensor):
             args = (self.in_another_order(*args[:2], by_size=name == "prod"), *args[1:])
         if written and self.wide and name.endswith("_") and torch.Tag.pointwise in func.tags:
             self.in_place_wider(func, args, kwargs)

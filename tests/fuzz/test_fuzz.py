@@ -1,6 +1,7 @@
 """The fuzzer itself: what it notices, that it repeats itself, and that programs it found once stay right."""
 
 import ast
+import contextlib
 import itertools
 import random
 import subprocess
@@ -14,8 +15,10 @@ import torch
 from mlirc.frontend.torch_compat import global_switches
 from tests.fuzz import calls, changes, judge, program, steps, structures, tensors, workers
 from tests.fuzz.compare import differences
+from tests.fuzz.kinds.rows import norms
 from tests.fuzz.program import random_program
 from tests.fuzz.shrink import shrink
+from tests.fuzz.writer import NoLine, Writer
 
 LONG = ("norms_of_mixed_dtypes", "strides_of_kernels")
 FOUND = [
@@ -349,3 +352,14 @@ def test_gradients_of_some_results_are_of_those():
         (found,) = calls.of_some([a.detach(), a.sum() * 3, {"b": a.sum() * 2}], [a], which)
         (expected,) = calls.gradients([a.sum() * n for n in picked], [a])
         assert found is not None and torch.equal(found, expected)
+
+
+def test_no_program_normalizes_a_batch_of_numbers():
+    """PyTorch's batch norm of a vector reads a size that is not there: traced with symbols it crashes, an empty one in eager is right."""
+    lines = []
+    for seed in range(300):
+        w = Writer(random.Random(seed), [{"torch": torch, "F": torch.nn.functional, "a": torch.ones(0)}])
+        with contextlib.suppress(NoLine):
+            norms(w)
+        lines += w.lines
+    assert any("layer_norm(a" in line for line in lines) and not any("batch_norm" in line for line in lines)

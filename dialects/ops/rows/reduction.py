@@ -249,8 +249,8 @@ def spread(g, x, dims, correction, keepdim):
 
 def variance(g, x, dims, correction, keepdim):
     """Variance and mean, on a CPU in float64, as in eager, so that squares of large numbers do not overflow."""
-    narrow = opmath(info_of(x).dtype) != torch.float64
-    x = g.cast(x, torch.float64 if info_of(x).device == "cpu" else opmath(info_of(x).dtype))
+    narrow, on_cpu = opmath(info_of(x).dtype) != torch.float64, info_of(x).device == "cpu"
+    x = g.cast(x, torch.float64 if on_cpu else opmath(info_of(x).dtype))
     info = info_of(x)
     dims = dimensions(dims, info.rank)
     middle = mean(g, x, dims, True)
@@ -269,7 +269,8 @@ def variance(g, x, dims, correction, keepdim):
         given = float(correction) if isinstance(correction, float) else g.cast(correction, info.dtype)
         freedom = g.sub(g.size(elements, info.dtype), given)
         divisor = g.select(g.gt(freedom, 0.0), freedom, 0.0)  # of NaN, 0
-    middle = g.add(middle, not_a_number_before_the_last(g, x, dims))
+    if on_cpu:
+        middle = g.add(middle, not_a_number_before_the_last(g, x, dims))
     return g.div(squares, divisor), middle if keepdim else squeeze(g, middle, dims)
 
 
@@ -289,7 +290,8 @@ def squares_in_one_pass(g, x, dims, keepdim):
 
 
 def not_a_number_before_the_last(g, x, dims):
-    """NaN where an element but the last is infinite or NaN, else 0: eager goes on from such a running mean with NaN."""
+    """NaN where an element but the last is infinite or NaN, else 0: eager goes on from such a running mean with NaN. On a GPU, where it has
+    many at once, which elements do so depends on the sizes: a mean there is the sum's."""
     info = info_of(x)
     if not dims or 0 in (info.shape[d] for d in dims):
         return 0.0

@@ -5,8 +5,16 @@ import math
 import pytest
 import torch
 import torch.nn.functional as F
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.proxy_tensor import make_fx
 
 import mlirc
+from mlirc.dialects.core.context import context
+from mlirc.dialects.interpreter.interpreter import run
+from mlirc.execution.triton_code import TritonCode
+from mlirc.frontend.importer.importer import import_graph
+from mlirc.lowering.pipeline.pass_manager import run_pipeline
+from mlirc.lowering.pipeline.pipelines import pipeline
 
 pytestmark = pytest.mark.thinned
 
@@ -120,3 +128,39 @@ def test_a_norm_of_rows_whose_variance_overflows_is_its_bias(dtype):
         assert got.isfinite().all()
         tolerance = {"rtol": 0.05, "atol": 0.05} if dtype == torch.bfloat16 else {}
         torch.testing.assert_close(got, torch.where(eager.isnan(), 1.0, eager), **tolerance)
+
+
+def special_rows(n: int) -> torch.Tensor:
+    x = torch.randn(9, n, generator=torch.Generator().manual_seed(n), dtype=torch.float64)
+    x[0, 0], x[1, -1], x[2, n // 2], x[3, 0], x[4] = -math.inf, math.inf, -math.inf, math.nan, -math.inf
+    x[5, 1], x[5, 2], x[6, 0], x[6, 1:] = math.inf, -math.inf, math.inf, math.nan
+    return x
+
+
+ON_GPU = {
+    "rows": lambda x, f: [*f(x, 1), *f(x, -1, correction=0)],
+    "columns": lambda x, f: [*f(x.t().clone(), 0), *f(x.t(), -2, keepdim=True)],
+    "some at once": lambda x, f: [v for k, n in ((0, 1), (1, 2), (0, 3), (7, 2)) for v in f(x.narrow(0, k, n))],
+    "computed": lambda x, f: [*f(x * 0.5, 1), *f(x.sin(), 1)],
+}
+
+
+@pytest.mark.parametrize("name", ON_GPU)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("n", [3, 70, pytest.param(5000, marks=pytest.mark.full)])
+def test_means_on_a_gpu_are_those_of_sums(n, dtype, name):
+    """One infinity stays, two of both signs and NaN are NaN. Eager's depends on which elements a thread has, on a CPU on which is the last."""
+    x, program = special_rows(n).to(dtype), ON_GPU[name]
+    with FakeTensorMode():
+        there = torch.empty(x.shape, dtype=dtype, device="cuda")
+        graph = make_fx(lambda x: program(x, torch.var_mean))(there)
+    with TritonCode() as code, context():
+        imported = import_graph(graph)
+        run_pipeline(imported.module, pipeline("gpu"))
+        top = next(op for op in imported.module.body.operations if op.operation.name == "func.func")
+        found = run(top, [x], imported.objects, code=code)
+        assert code.ran and not imported.aten
+    of_sums = lambda x, dim=None, keepdim=False, **how: (x.var(dim, keepdim=keepdim, **how), x.mean(dim, keepdim))
+    tolerance = {"rtol": 0.02, "atol": 0.02} if dtype.itemsize == 2 else {"rtol": 1e-5, "atol": 1e-5}
+    for got, exact in zip(found, program(x.double(), of_sums), strict=True):
+        torch.testing.assert_close(got.double(), exact, equal_nan=True, **tolerance)

@@ -1,7 +1,7 @@
 """Reductions, norms, softmax, scans, sorting."""
 
 from tests.fuzz.kinds.mutation import overlaps
-from tests.fuzz.writer import Writer, is_float, is_real, kind, rank, words
+from tests.fuzz.writer import NoLine, Writer, is_float, is_real, kind, rank, words
 
 REDUCTIONS = words(
     """
@@ -121,8 +121,10 @@ def norms(w: Writer) -> None:
         w.emit(f"F.group_norm({x}, {w.rng.choice(options)})")
     elif way == 4:
         w.emit(f"F.instance_norm({x})")
-    else:
+    elif len(shape) >= 2:
         w.emit(f"F.batch_norm({x}, None, None, training=True)")
+    else:
+        raise NoLine
 
 
 @kind(0.7)
