@@ -49,7 +49,7 @@ class ConvolutionToMatmul:
     ONE WINDOW    filters as large as the image, which has no padding; or a transposed convolution of images of one pixel. Nothing is
                   dilated or in groups, the types are one of floating-point numbers. oneDNN lays such weights out again in each call: of
                   411 MB, that takes 40 times as long as to read them.
-    FEW WINDOWS   float32, not in groups, known sizes: weights that weigh more than the windows do, much more where a stride forbids
+    FEW WINDOWS   float32, not in groups, known sizes and strides: weights that weigh more than the windows do, much more where a stride forbids
                   Winograd's transform. They are read where they are, once. (im2col of one row would be computed within its
                   matmul, for each filter anew.)
     """
@@ -121,10 +121,11 @@ class Call:
         sizes = {"image": str(self.wide.shape[2:]), "filters": str(info_of(self.w).shape[2:])}
         fits = self.fits
         windows = weights = 0
-        if fits and all(isinstance(n, int) for n in self.narrow.shape):
+        known = (*self.narrow.shape, *(n for setting in self.settings[:3] for n in setting))
+        if fits and all(isinstance(n, int) for n in known):
             windows = math.prod(numbers(self.narrow.shape[:1] + self.narrow.shape[2:]))
             weights = 4 * math.prod(numbers(info_of(self.w).shape))
-        strided = any(n > 1 for n in self.settings[0]) and weights >= STRIDED_WEIGHTS
+        strided = weights >= STRIDED_WEIGHTS and any(n > 1 for n in self.settings[0])
         most = STRIDED_WINDOWS if strided else MOST_WINDOWS
         is_few = 1 < windows <= most and weights >= LEAST_WEIGHTS and self.narrow.dtype == torch.float32
         is_few = is_few and min(numbers(info_of(self.w).shape[:2])) >= LEAST_CHANNELS

@@ -92,14 +92,16 @@ def is_folded(op: Any) -> bool:
 
 
 def choice_of(op: Any) -> Choice | None:
-    """The choice for a float32 convolution on a CPU, or for its gradients; None for any other op."""
+    """The choice for a float32 convolution on a CPU whose settings are known, or for its gradients; None for any other op."""
     if called(op) not in (FORWARD, BACKWARD):
         return None
     backward = called(op) == BACKWARD
     x, w = (info_of(v) for v in tensors(op)[backward : backward + 2])
     if x.device != "cpu" or x.rank not in (3, 4, 5) or {info_of(v).dtype for v in op.operands} != {torch.float32}:
         return None
-    _, _, _, stride, _, dilation, transposed, _, groups = arguments(op)[backward : backward + 9]
+    stride, padding, dilation, transposed, more, groups = arguments(op)[3 + backward : 9 + backward]
+    if not all(isinstance(n, int) for n in (*stride, *padding, *dilation, *more, groups)):
+        return None
     out = info_of(tensors(op)[0] if backward else op.results[0])
     target = target_of(op).cpu
     if x.rank == 5:
