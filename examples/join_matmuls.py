@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 import mlirc
-from mlirc.ir import TensorInfo, create, info_of, ir, source_line, type_of
+from mlirc.ir import TensorInfo, create, info_of, ir, type_of
 from mlirc.passes import GraphBuilder, concatenate, may_move, move, register, unwritten_parameters, view_root
 
 
@@ -46,8 +46,7 @@ class JoinMatmuls:
                 taken = fits and ledger.allows(self.name, part[0])
                 x, rule = info_of(rows_of(part[0])), "SAME ROWS" if fits else "PROMISED STRIDES"
                 saved = {"bytes_saved": str((len(part) - 1) * x.shape[0] * x.shape[1] * x.dtype.itemsize)}
-                line = source_line(part[0].location)
-                ledger.record(self.name, "join", f"{len(part)} matmuls", rule, taken, line, **saved)
+                ledger.record(self.name, "join", f"{len(part)} matmuls", rule, taken, part[0], **saved)
                 if taken:
                     join(part)
 

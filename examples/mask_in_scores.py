@@ -6,7 +6,7 @@ from typing import Any
 import torch
 
 import mlirc
-from mlirc.ir import info_of, source_line
+from mlirc.ir import info_of
 from mlirc.passes import Candidate, KernelFusion, make_matmul_kernel, register
 
 EPILOGUE = ("mlirc.mul", "mlirc.div", "mlirc.add", "mlirc.sub", "mlirc.select", "mlirc.cast", "mlirc.view")
@@ -33,7 +33,7 @@ class ScoresToKernels:
             rule = rule_of(op.results[0])
             taken = rule == "SCORES" and ledger.allows(self.name, op)
             if rule:
-                ledger.record(self.name, "generate", "matmul", rule, taken, source_line(op.location))
+                ledger.record(self.name, "generate", "matmul", rule, taken, op)
             if taken:
                 make_matmul_kernel(op, "scores")
 

@@ -18,7 +18,6 @@ from mlirc.dialects.core.dialect import create
 from mlirc.dialects.core.tensor_types import KERNEL_DTYPES, info_of
 from mlirc.lowering.analysis.liveness import Liveness, liveness
 from mlirc.lowering.fusion.aten_calls import arguments, called, changeable
-from mlirc.lowering.module.source_lines import source_line
 from mlirc.lowering.pipeline.ledger import Ledger
 
 
@@ -43,7 +42,7 @@ def update_arguments(function: Any, in_place: Mapping[str, str], ledger: Ledger,
         first = found.ops[update.calls[0]]
         if not why_not and not ledger.allows(pass_name, first):
             continue
-        ledger.record(pass_name, "update", called(first), rule, not why_not, source_line(first.location))
+        ledger.record(pass_name, "update", called(first), rule, not why_not, first)
         if not why_not:
             found.ops[update.assign].operation.erase()
             for position in update.calls:

@@ -21,7 +21,6 @@ from mlirc.dialects.core.kernel_forms import form_of
 from mlirc.dialects.core.tensor_types import KERNEL_DTYPES, TensorInfo, info_of
 from mlirc.lowering.analysis.liveness import ARGUMENT, SCALAR_WORK, Buffer, Liveness, is_tensor, liveness
 from mlirc.lowering.module.errors import UnsupportedByPass
-from mlirc.lowering.module.source_lines import source_line
 from mlirc.lowering.pipeline.ledger import Ledger
 
 
@@ -102,9 +101,7 @@ class Copies:
                 continue
             if (value, group) not in copies:
                 rule = "is an argument" if buffer.kind == ARGUMENT else "is another result too"
-                self.ledger.record(
-                    self.pass_name, "copy", f"result {k}", f"OWN MEMORY: {rule}", True, source_line(op.location)
-                )
+                self.ledger.record(self.pass_name, "copy", f"result {k}", f"OWN MEMORY: {rule}", True, op)
                 alone = groups.count(group) == 1  # others of its group are views of the same copy
                 if buffer in assigns or not alone:
                     copies[value, group] = self.before(value, assigns.get(buffer, [end])[0], op, group)
@@ -133,7 +130,7 @@ class Copies:
         if key not in self.saved:
             op = self.found.ops[assign]
             self.saved[key] = copy_before(value, op)
-            self.ledger.record(self.pass_name, "copy", "argument", "OLD VALUE", True, source_line(op.location))
+            self.ledger.record(self.pass_name, "copy", "argument", "OLD VALUE", True, op)
         return self.saved[key]
 
     def viewed_by_aten(self, value: ir.Value, alias: int, assign: int, reader: Any, group: str) -> ir.Value:

@@ -12,7 +12,6 @@ from mlirc.lowering.analysis.liveness import Buffer, Liveness, liveness
 from mlirc.lowering.analysis.provenance import view_root
 from mlirc.lowering.memory.explicit_copies import scalar_work
 from mlirc.lowering.module.forms import LIBRARY
-from mlirc.lowering.module.source_lines import source_line
 from mlirc.lowering.pipeline.ledger import Ledger
 
 WRITERS = ("mlircx.kernel", *LIBRARY, "mlirc.copy")  # ops that write where they are told to
@@ -50,7 +49,7 @@ def bufferize_assigns(function: Any, ledger: Ledger, pass_name: str) -> dict[ir.
         if not why_not and not ledger.allows(pass_name, op):
             why_not = "REWRITES"
         rule = f"TO INPUT: {why_not}" if why_not else "TO INPUT"
-        ledger.record(pass_name, "write", "input", rule, not why_not, source_line(op.location))
+        ledger.record(pass_name, "write", "input", rule, not why_not, op)
         if why_not:
             op.operands[1] = copy_for(op, found.buffer_of.get(value) is found.buffer_of[target])
         targets[op.operands[1]] = target

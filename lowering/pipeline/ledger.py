@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any
 
+from mlirc.lowering.module.source_lines import source_line
 from mlirc.lowering.pipeline.fusion_log import FusionLog
 from mlirc.lowering.pipeline.ledger_entry import LedgerEntry
 from mlirc.lowering.pipeline.rewrites import Rewrites, Subject, text_of
@@ -43,6 +44,8 @@ class Ledger:
         return False
 
     def record(
-        self, pass_name: str, action: str, subject: str, rule: str, taken: bool, location: str = "", **numbers: Any
-    ):
-        self.entries.append(LedgerEntry(pass_name, action, subject, rule, taken, numbers, location))
+        self, pass_name: str, action: str, subject: str, rule: str, taken: bool, location: Any = "", **numbers: Any
+    ) -> None:
+        """`location` is the op that it is about, which is not erased yet, or a source line."""
+        line = location if isinstance(location, str) else source_line(location.location)
+        self.entries.append(LedgerEntry(pass_name, action, subject, rule, taken, numbers, line))

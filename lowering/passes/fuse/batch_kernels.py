@@ -8,7 +8,6 @@ from mlirc.dialects.core.dialect import attribute_value
 from mlirc.dialects.core.kernel_ops import ROUNDED
 from mlirc.dialects.core.tensor_types import info_of
 from mlirc.lowering.analysis.liveness import byte_size
-from mlirc.lowering.module.source_lines import source_line
 from mlirc.lowering.pipeline.ledger import Ledger
 
 AT_ONCE = 8  # kernels whose reads a merged one has in flight
@@ -55,8 +54,7 @@ class BatchKernels:
                 rule = "LIMITS"
             numbers = {"reads": reads, "max_reads": self.max_reads} if rule == "LIMITS" else {}
             if rule == "LIMITS":
-                label, line = attribute_value(op.attributes["label"]), source_line(op.location)
-                ledger.record(self.name, "merge", label, rule, False, line, **numbers)
+                ledger.record(self.name, "merge", attribute_value(op.attributes["label"]), rule, False, op, **numbers)
             if records is not None and group:
                 if rule:
                     numbers["kernels"] = len(group) + 1
@@ -71,9 +69,7 @@ class BatchKernels:
         for group in groups:
             taken = len(group) > 1 and ledger.allows(self.name, group[-1])
             label = attribute_value(group[0].attributes["label"])
-            ledger.record(
-                self.name, "merge", label, "READ LATER", taken, source_line(group[-1].location), kernels=len(group)
-            )
+            ledger.record(self.name, "merge", label, "READ LATER", taken, group[-1], kernels=len(group))
             if records is not None:
                 for k in range(1, len(group)):
                     records.add(group[:k], group[k], "READ LATER" if taken else "REWRITES", "" if taken else "rewrites")

@@ -7,7 +7,6 @@ from mlirc.dialects.core.bindings import ir
 from mlirc.dialects.core.tensor_types import info_of
 from mlirc.lowering.fusion.aten_calls import called, changeable
 from mlirc.lowering.memory.argument_updates import update_arguments
-from mlirc.lowering.module.source_lines import source_line
 from mlirc.lowering.pipeline.ledger import Ledger
 
 IN_PLACE = {
@@ -50,7 +49,7 @@ class ElideCopies:
                 continue
             own_zeros(op)
             taken = is_last_use(op.operands[0], op.results[0])
-            ledger.record(self.name, "update", name, "LAST USE", taken, source_line(op.location))
+            ledger.record(self.name, "update", name, "LAST USE", taken, op)
             if taken:
                 op.attributes["op"] = ir.StringAttr.get(IN_PLACE[name])
                 op.attributes["aliases"] = ir.StringAttr.get("0")

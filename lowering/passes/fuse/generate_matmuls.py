@@ -15,7 +15,6 @@ from mlirc.dialects.ops.movement.pair_panels import pair_panel_map, pair_panels_
 from mlirc.dialects.ops.movement.panels import panel_map, panels_info
 from mlirc.lowering.analysis.provenance import parameter_arguments, view_root
 from mlirc.lowering.kernel.typical_sizes import typical
-from mlirc.lowering.module.source_lines import source_line
 from mlirc.lowering.module.target_attribute import target_of
 from mlirc.lowering.pipeline.ledger import Ledger
 from mlirc.lowering.target import CpuTarget
@@ -72,7 +71,7 @@ class GenerateMatmuls:
         for op in list(function.regions[0].blocks[0].operations):
             if op.operation.name not in ("mlirc.matmul", "mlirc.addmm"):
                 continue
-            *bias, x, w = op.operands
+            *_, x, w = op.operands
             packed = view_root(w) in parameters and packing_pays(x, w, target, self.always)
             against = refused_by_panels(w, target) if packed else refused_by_blocks(x, w, view_root(w) in parameters)
             if not against and not packed and has_few_steps(x, w) and not is_followed(op.results[0]):
@@ -82,15 +81,10 @@ class GenerateMatmuls:
             if not against and not ledger.allows(self.name, op):
                 continue
             rule = "PARAMETER" if packed else "IN PLACE"
-            line = source_line(op.location)
             numbers = compared(x, w, against)
-            ledger.record(self.name, "generate", op.operation.name, against or rule, not against, line, **numbers)
-            if against:
-                continue
-            with ir.InsertionPoint(op), op.location:
-                made = matmul_kernel(bias, x, w, info_of(op.results[0]), target if packed else None)
-            op.results[0].replace_all_uses_with(made)
-            op.operation.erase()
+            ledger.record(self.name, "generate", op.operation.name, against or rule, not against, op, **numbers)
+            if not against:
+                make_matmul_kernel(op, panels=target if packed else None)
 
 
 def refused_by_panels(w: ir.Value, target: CpuTarget) -> str:
@@ -183,22 +177,22 @@ def generated_dtypes(target: CpuTarget) -> tuple[torch.dtype, ...]:
     return (torch.float32,) if library_is_better else (torch.float32, torch.bfloat16)
 
 
-def make_matmul_kernel(op: Any, label: str = "matmul") -> ir.Value:
+def make_matmul_kernel(op: Any, label: str = "matmul", panels: CpuTarget | None = None) -> ir.Value:
     """Replaces a `mlirc.matmul` or `mlirc.addmm`, of any dtype, strides and sizes, by a kernel over its operands as they lie in memory.
 
-    Gives the kernel's result, which has the type of the op's. The op is erased. `label` is the kernel's name in reports."""
+    Gives the kernel's result, which has the type of the op's. The op is erased. `label` is the kernel's name in reports.
+    panels: the columns lie in panels, which are made here for that processor."""
     *bias, x, w = op.operands
     with ir.InsertionPoint(op), op.location:
-        made = matmul_kernel(bias, x, w, info_of(op.results[0]), None, label)
+        made = matmul_kernel(bias, x, w, info_of(op.results[0]), panels, label)
     op.results[0].replace_all_uses_with(made)
     op.operation.erase()
     return made
 
 
 def matmul_kernel(
-    bias: list[ir.Value], x: ir.Value, w: ir.Value, out: TensorInfo, panels: CpuTarget | None, label: str = "matmul"
+    bias: list[ir.Value], x: ir.Value, w: ir.Value, out: TensorInfo, panels: CpuTarget | None, label: str
 ) -> ir.Value:
-    """The kernel's result, of type `out`. panels: its columns lie in panels, which are made here for that processor."""
     columns, index = w, lambda k, n: (k, n)
     if panels is not None:
         in_pairs = info_of(w).dtype == torch.bfloat16 and panels.bf16_pairs

@@ -88,25 +88,24 @@ class GenerateQuantisedMatmuls:
             if called(op) == INTEGER_MM:
                 against = "NOT WRITTEN" if {view_root(x) for x in op.operands} & written else refused_integers(op)
                 if against or ledger.allows(self.name, op):
-                    rule, line = against or "INTEGERS", source_line(op.location)
-                    ledger.record(self.name, "generate", INTEGER_MM, rule, not against, line)
-                if not against and ledger.allows(self.name, op):
-                    replace_by(op, integer_kernel)
+                    ledger.record(self.name, "generate", INTEGER_MM, against or "INTEGERS", not against, op)
+                    if not against:
+                        replace_by(op, integer_kernel)
                 continue
             found = matmul_of(op)
             against = ""
             if found is not None:
                 against = "NOT WRITTEN" if reads_of(found.weight) & written else refused(found)
-            line = source_line(op.location)
             if (found is None or against == "PACKED") and multiplies_unpacked(op):
                 if ledger.allows(self.name, op):
-                    matmul, made = op.operation.name, replace_by(op, lambda op: column_sums(op, written))
+                    matmul, line = op.operation.name, source_line(op.location)
+                    made = replace_by(op, lambda op: column_sums(op, written))
                     rule = "AS IT IS UNPACKED" if made else "IN MEMORY"
                     ledger.record(self.name, "generate", matmul, rule, made, line)
                 continue
             if found is None or (not against and not ledger.allows(self.name, op)):
                 continue
-            ledger.record(self.name, "generate", op.operation.name, against or "IN REGISTERS", not against, line)
+            ledger.record(self.name, "generate", op.operation.name, against or "IN REGISTERS", not against, op)
             if not against:
                 replace_by(op, lambda op, found=found: quantised_kernel(found, op.results[0]))
 

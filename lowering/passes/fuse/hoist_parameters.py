@@ -8,7 +8,6 @@ from mlirc.dialects.core.symbols import known_nonnegative, print_list
 from mlirc.dialects.core.tensor_info import symbols_sum
 from mlirc.dialects.core.tensor_types import info_of
 from mlirc.lowering.analysis.provenance import may_hoist, sources_of, view_root
-from mlirc.lowering.module.source_lines import source_line
 from mlirc.lowering.pipeline.ledger import Ledger
 
 PANELS = ("mlirc.panels", "mlirc.pair_panels")
@@ -50,7 +49,7 @@ class HoistParameters:
             if op.operation.name in PANELS:
                 taken = op.results[0] in hoisted
                 rule = "PARAMETER" if taken else "WRITTEN"
-                ledger.record(self.name, "hoist", op.operation.name, rule, taken, source_line(op.location))
+                ledger.record(self.name, "hoist", op.operation.name, rule, taken, op)
         if hoisted:
             move(function, hoisted, sources)
 

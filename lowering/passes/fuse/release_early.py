@@ -7,7 +7,6 @@ from mlirc.dialects.core.bindings import ir
 from mlirc.dialects.core.tensor_types import info_of
 from mlirc.lowering.analysis.liveness import Liveness, byte_size, liveness
 from mlirc.lowering.module.forms import LIBRARY
-from mlirc.lowering.module.source_lines import source_line
 from mlirc.lowering.pipeline.ledger import Ledger
 
 MOVABLE = {"mlircx.kernel", *LIBRARY}  # they read, and write memory of their own
@@ -40,7 +39,7 @@ class ReleaseEarly:
             if place is None or not ledger.allows(self.name, op):
                 continue
             taken = order.move(position, place)
-            ledger.record(self.name, "move", label(op), "LESS MEMORY", taken, source_line(op.location), bytes=saved)
+            ledger.record(self.name, "move", label(op), "LESS MEMORY", taken, op, bytes=saved)
         block = function.regions[0].blocks[0]
         for position in order.positions:
             block.append(order.found.ops[position].operation)

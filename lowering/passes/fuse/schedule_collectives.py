@@ -6,7 +6,6 @@ from typing import Any
 from mlirc.dialects.control_flow.region_ops import REGION_OPS
 from mlirc.dialects.core.bindings import ir
 from mlirc.dialects.core.dialect import attribute_value
-from mlirc.lowering.module.source_lines import source_line
 from mlirc.lowering.pipeline.ledger import Ledger
 
 NAMESPACE = "_c10d_functional."
@@ -54,7 +53,7 @@ class ScheduleCollectives:
         if last == len(before) - 1 or not ledger.allows(self.name, op):
             return
         op.operation.move_before(before[last + 1].operation)
-        ledger.record(self.name, "issue", called(op), "OPERANDS READY", True, source_line(op.location))
+        ledger.record(self.name, "issue", called(op), "OPERANDS READY", True, op)
 
     def wait(self, op: Any, block: Any, ledger: Ledger) -> None:
         """Moves a wait down, and views of its result with it."""
@@ -78,7 +77,7 @@ class ScheduleCollectives:
             return
         for x in moved:
             x.operation.move_before(place.operation)
-        ledger.record(self.name, "wait", called(op), "FIRST READER", True, source_line(op.location))
+        ledger.record(self.name, "wait", called(op), "FIRST READER", True, op)
 
 
 def called(op: Any) -> str:

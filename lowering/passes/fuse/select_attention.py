@@ -17,7 +17,6 @@ from mlirc.lowering.cpu.attention.call import (
 )
 from mlirc.lowering.cpu.attention.coverage import MOST_HEAD
 from mlirc.lowering.module.errors import UnsupportedByPass
-from mlirc.lowering.module.source_lines import source_line
 from mlirc.lowering.pipeline.ledger import Ledger
 
 FEW_QUERIES, MANY_KEYS = 8, 64
@@ -48,7 +47,7 @@ class SelectAttention:
             else:
                 continue
             numbers = compared(call, rule)
-            ledger.record(self.name, "generate", name, rule or "COVERED", not rule, source_line(op.location), **numbers)
+            ledger.record(self.name, "generate", name, rule or "COVERED", not rule, op, **numbers)
             if not rule or not ledger.allows(self.name, op):
                 continue
             if not aten_takes(call):

@@ -16,7 +16,6 @@ from mlirc.dialects.core.tensor_types import dtype_of, info_of
 from mlirc.lowering.analysis.index_maps import Map, Space, dims_in
 from mlirc.lowering.fusion.body import Body, BodyNode, NodePool, Result, Tensor, read_body, write_body
 from mlirc.lowering.fusion.split_pairs import Pair, Scalars, find_pair, of_part, of_parts
-from mlirc.lowering.module.source_lines import source_line
 from mlirc.lowering.pipeline.ledger import Ledger
 
 LANES = 64  # columns that a program reduces side by side
@@ -61,7 +60,7 @@ class SplitReductions:
                 rule, numbers = "SUMS AND EXTREMA", {}
             elif not numbers:
                 rule = "STATIC SIZES"
-            ledger.record(self.name, "split", label, rule, parts is not None, source_line(op.location), **numbers)
+            ledger.record(self.name, "split", label, rule, parts is not None, op, **numbers)
             while parts is not None and ledger.allows(self.name, kernel.op):
                 op = kernel.split(parts)
                 if op is None:

@@ -12,7 +12,6 @@ from mlirc.dialects.core.symbols import symbol
 from mlirc.dialects.core.tensor_info import TensorInfo
 from mlirc.dialects.core.tensor_types import info_of
 from mlirc.lowering.kernel.typical_sizes import static
-from mlirc.lowering.module.source_lines import source_line
 from mlirc.lowering.pipeline.ledger import Ledger
 
 ALIGNMENT = 16  # bytes
@@ -41,8 +40,7 @@ class SplitUnaligned:
             x, w, out = op.operands
             if not is_by_rows(info_of(x), info_of(w), info_of(out)) or not ledger.allows(self.name, op):
                 continue
-            line = source_line(op.location)
-            ledger.record(self.name, "split", "matmul", "BY ROWS", True, line)
+            ledger.record(self.name, "split", "matmul", "BY ROWS", True, op)
             with ir.InsertionPoint(op), op.location:
                 split(x, w, out)
             op.operation.erase()

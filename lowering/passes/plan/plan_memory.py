@@ -18,7 +18,6 @@ from mlirc.lowering.memory.arena_layout import ArenaBlock, lay_out, live_peak
 from mlirc.lowering.memory.explicit_copies import make_copies_explicit
 from mlirc.lowering.memory.input_mutation import bufferize_assigns, move
 from mlirc.lowering.module.forms import LIBRARY
-from mlirc.lowering.module.source_lines import source_line
 from mlirc.lowering.pipeline.ledger import Ledger
 
 
@@ -144,8 +143,7 @@ class PlanMemory:
             access = access or accesses(op)
             views = [(k, info_of(op.operands[k]), found.offset_of[op.operands[k]]) for k in positions]
             taken = all(writes_where_read(access, result, info, 0, k, x, offset) for k, x, offset in views)
-            line = source_line(op.location)
-            ledger.record(self.name, "reuse", label(op), "IN PLACE", taken, line, bytes=number(size))
+            ledger.record(self.name, "reuse", label(op), "IN PLACE", taken, op, bytes=number(size))
             if taken:
                 return block
         return None
@@ -160,13 +158,11 @@ class PlanMemory:
                 continue
             op, size = found.ops[buffer.start], byte_size(info_of(buffer.value))
             if buffer in block_of and block_of[buffer].alone:
-                ledger.record(
-                    self.name, "allocate", label(op), "ALONE", True, source_line(op.location), bytes=number(size)
-                )
+                ledger.record(self.name, "allocate", label(op), "ALONE", True, op, bytes=number(size))
             elif buffer in block_of:
                 slots = slots + size
                 place = {"bytes": number(size), "offset": number(block_of[buffer].offset)}
-                ledger.record(self.name, "slot", label(op), "ARENA", True, source_line(op.location), **place)
+                ledger.record(self.name, "slot", label(op), "ARENA", True, op, **place)
             elif buffer.returned:
                 results = results + size
         ledger.record(

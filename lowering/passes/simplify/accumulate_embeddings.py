@@ -11,7 +11,6 @@ from mlirc.dialects.core.symbols import product, symbol
 from mlirc.dialects.core.tensor_types import TensorInfo, info_of
 from mlirc.dialects.ops.movement.indexing import indexed
 from mlirc.lowering.fusion.aten_calls import arguments, call_aten, called
-from mlirc.lowering.module.source_lines import source_line
 from mlirc.lowering.pipeline.ledger import Ledger
 
 BACKWARD = "aten.embedding_dense_backward.default"
@@ -45,8 +44,7 @@ class AccumulateEmbeddings:
             if not ledger.allows(self.name, op):
                 continue
             add = tied_sum(op.results[0])
-            line = source_line(op.location)
-            ledger.record(self.name, "accumulate", BACKWARD, "TIED" if add else "ZEROS", True, line)
+            ledger.record(self.name, "accumulate", BACKWARD, "TIED" if add else "ZEROS", True, op)
             last = add or op
             with ir.InsertionPoint(last), last.location:
                 made = accumulated(op, add)

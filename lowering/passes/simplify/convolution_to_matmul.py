@@ -17,7 +17,6 @@ from mlirc.dialects.ops.rows.group_norm import append_ones
 from mlirc.lowering.fusion.aten_calls import arguments, called
 from mlirc.lowering.layout.channels_last import relaid
 from mlirc.lowering.layout.im2col import WindowGrid, col2im, im2col, merged, split
-from mlirc.lowering.module.source_lines import source_line
 from mlirc.lowering.pipeline.ledger import Ledger
 
 FORWARD, BACKWARD = "aten.convolution.default", "aten.convolution_backward.default"
@@ -64,7 +63,7 @@ class ConvolutionToMatmul:
             call = Call.of(op)
             taken, subject = False, called(op).removesuffix(".default")
             for rule, holds, numbers in call.rules():
-                ledger.record(self.name, "multiply", subject, rule, holds, source_line(op.location), **numbers)
+                ledger.record(self.name, "multiply", subject, rule, holds, op, **numbers)
                 taken = holds
                 if holds:
                     break

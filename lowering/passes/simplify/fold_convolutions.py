@@ -28,7 +28,6 @@ from mlirc.lowering.fusion.convolution_users import (
 from mlirc.lowering.kernel.typical_sizes import static
 from mlirc.lowering.layout.channels_last import channels_last, spread_channels_last
 from mlirc.lowering.layout.wide_images import as_wide, of_rank
-from mlirc.lowering.module.source_lines import source_line
 from mlirc.lowering.module.target_attribute import target_of
 from mlirc.lowering.pipeline.ledger import Ledger
 from mlirc.lowering.target import CpuTarget
@@ -70,9 +69,7 @@ class FoldConvolutions:
         # found first: folding one erases other ops, which must not be looked at again
         for op in [op for op in block.operations if is_convolution(op)]:
             rule = refusal(op, fixed) or ("" if ledger.allows(self.name, op) else "REWRITES")
-            ledger.record(
-                self.name, "fold", "aten.convolution", rule or "PARAMETER", not rule, source_line(op.location)
-            )
+            ledger.record(self.name, "fold", "aten.convolution", rule or "PARAMETER", not rule, op)
             if not rule:
                 plain, last = fold(op, fixed)
                 restored[plain] = last

@@ -14,7 +14,6 @@ from mlirc.dialects.core.tensor_types import TensorInfo, info_of, type_of
 from mlirc.lowering.cpu.attention.flex import flex_refusal
 from mlirc.lowering.fusion.flex_bodies import FlexBody, NotOneBody, flex_body
 from mlirc.lowering.kernel.flex_attention import FORWARD, QUERIES
-from mlirc.lowering.module.source_lines import source_line
 from mlirc.lowering.pipeline.ledger import Ledger
 
 SHARED = ("full", "rows", "columns", "scale")
@@ -49,18 +48,18 @@ class FuseFlexAttention:
             build = BUILDERS.get(op.operation.name)
             if build is None:
                 continue
-            line, label = source_line(op.location), op.operation.name.removeprefix("mlirc.")
+            label = op.operation.name.removeprefix("mlirc.")
             if info_of(op.q).device == "cpu" and (rule := refused(op)):
-                ledger.record(self.name, "generate", label, rule, False, line)
+                ledger.record(self.name, "generate", label, rule, False, op)
                 continue
             if not ledger.allows(self.name, op):
                 continue
             try:
                 values = build(op)
             except NotOneBody as rule:
-                ledger.record(self.name, "generate", label, str(rule), False, line)
+                ledger.record(self.name, "generate", label, str(rule), False, op)
                 continue
-            ledger.record(self.name, "generate", label, "ONE KERNEL", True, line)
+            ledger.record(self.name, "generate", label, "ONE KERNEL", True, op)
             for old, new in zip(op.results, values, strict=True):
                 if new is not None:
                     old.replace_all_uses_with(new)

@@ -17,7 +17,6 @@ from mlirc.lowering.fusion.aten_calls import arguments, call_aten, called
 from mlirc.lowering.layout.channels_last import channels_last, relaid, spread_channels_last
 from mlirc.lowering.layout.convolution_regions import is_put_back, regions_of
 from mlirc.lowering.layout.wide_images import as_wide, of_rank
-from mlirc.lowering.module.source_lines import source_line
 from mlirc.lowering.module.target_attribute import target_of
 from mlirc.lowering.pipeline.ledger import Ledger
 
@@ -60,15 +59,13 @@ class GenerateConvolutions:
             ):  # the gain is that of all convolutions that images pass between
                 numbers = {"gain": round(regions.gain(tensors(op)[0])), "multiplications": choice.multiplications}
             rule = "CHANNELS LAST" if numbers else "STATIC IMAGES"
-            ledger.record(self.name, "layout", called(op), rule, lies_last, source_line(op.location), **numbers)
+            ledger.record(self.name, "layout", called(op), rule, lies_last, op, **numbers)
             if not lies_last or not ledger.allows(self.name, op):
                 continue
             ours = [choice.generates_forward]
             if called(op) == BACKWARD:
                 ours = [choice.generates_input_gradient, choice.generates_weight_gradient]
-            ledger.record(
-                self.name, "generate", called(op), "OURS", any(ours), source_line(op.location), **compared(choice)
-            )
+            ledger.record(self.name, "generate", called(op), "OURS", any(ours), op, **compared(choice))
             with ir.InsertionPoint(op), op.location:
                 call = ConvolutionCall.of(op, choice)
                 made = call.gradients(*ours) if call.mask else [call.forward(*ours)]

@@ -8,7 +8,6 @@ from mlirc.dialects.core.dialect import Elementwise, attribute_value, create
 from mlirc.dialects.core.graph_ops import Copy, View
 from mlirc.dialects.core.tensor_types import info_of, type_of
 from mlirc.dialects.ops.movement.indexing import Gather
-from mlirc.lowering.module.source_lines import source_line
 from mlirc.lowering.pipeline.ledger import Ledger
 
 MOST = 16  # ops that are done again on what is picked
@@ -39,7 +38,7 @@ class HoistGathers:
                 continue
             picked = _Picked(op)
             fits = picked.picks_one and picked.fits(op.x) and ledger.allows(self.name, op)
-            ledger.record(self.name, "move", "gather", "ONE OF A ROW", fits, source_line(op.location))
+            ledger.record(self.name, "move", "gather", "ONE OF A ROW", fits, op)
             if fits:
                 with ir.InsertionPoint(op), op.location:
                     op.out.replace_all_uses_with(picked.value(op.x))

@@ -7,7 +7,6 @@ from mlirc.dialects.core.bindings import ir
 from mlirc.dialects.core.dialect import attribute_value, create
 from mlirc.dialects.core.tensor_types import info_of
 from mlirc.lowering.fusion.aten_calls import arguments, called
-from mlirc.lowering.module.source_lines import source_line
 from mlirc.lowering.pipeline.ledger import Ledger
 
 CALL = "aten.cat.default"
@@ -44,7 +43,7 @@ class JoinConcatenations:
             if called(op) == CALL and count:
                 fits = 1 + len(parts) - count <= MOST_PARTS
                 numbers = {"parts": 1 + len(parts) - count, "most_parts": MOST_PARTS}
-                ledger.record(self.name, "join", CALL, "FEW PARTS", fits, source_line(op.location), **numbers)
+                ledger.record(self.name, "join", CALL, "FEW PARTS", fits, op, **numbers)
                 if fits and ledger.allows(self.name, op):
                     rest = [earlier, *parts[count:]]
                     with ir.InsertionPoint(op), op.location:

@@ -15,7 +15,6 @@ from mlirc.lowering.analysis import slices
 from mlirc.lowering.analysis.slices import Slice, Span
 from mlirc.lowering.fusion.cost import points
 from mlirc.lowering.layout.moved_views import may_move, move
-from mlirc.lowering.module.source_lines import source_line
 from mlirc.lowering.pipeline.ledger import Ledger
 
 
@@ -51,7 +50,7 @@ class PropagateSlices:
                 with ir.InsertionPoint(op), op.location:
                     made = parts.compute(op)
                 if made and not isinstance(op, View):
-                    ledger.record(self.name, "narrow", op.operation.name, "ALL READERS", True, source_line(op.location))
+                    ledger.record(self.name, "narrow", op.operation.name, "ALL READERS", True, op)
         gone = [op for op in operations if op.results and op.results[0] in parts.made]
         for view, part in parts.moved:
             move(view.out, part)

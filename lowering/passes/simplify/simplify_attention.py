@@ -14,7 +14,6 @@ from mlirc.dialects.core.tensor_types import info_of
 from mlirc.lowering.analysis.index_maps import identity
 from mlirc.lowering.analysis.value_ranges import ALWAYS, Elements, view_index
 from mlirc.lowering.cpu.attention.call import read_attention, refusal
-from mlirc.lowering.module.source_lines import source_line
 from mlirc.lowering.pipeline.ledger import Ledger
 
 
@@ -42,17 +41,16 @@ class SimplifyAttention:
         for op in list(function.regions[0].blocks[0].operations):
             if op.operation.name != "mlirc.attention":
                 continue
-            line = source_line(op.location)
             if len(op.operands) > 3:
                 causal, rule = without_mask(op)
                 if causal is not None and not ledger.allows(self.name, op):
                     causal, rule = None, "REWRITES"
-                ledger.record(self.name, "simplify", "attention", rule or "NOT KNOWN", causal is not None, line)
+                ledger.record(self.name, "simplify", "attention", rule or "NOT KNOWN", causal is not None, op)
                 if causal is not None:
                     op = rebuilt(op, list(op.operands)[:3], causal)
             shared = shared_heads(op)
             if shared and ledger.allows(self.name, op):
-                ledger.record(self.name, "simplify", "attention", "REPEATED", True, line)
+                ledger.record(self.name, "simplify", "attention", "REPEATED", True, op)
                 rebuilt(op, [op.operands[0], *shared, *list(op.operands)[3:]], op.causal.value)
 
 

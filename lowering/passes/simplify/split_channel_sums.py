@@ -10,7 +10,6 @@ from mlirc.dialects.core.graph_builder import GraphBuilder
 from mlirc.dialects.core.symbols import Int, parse_numbers
 from mlirc.dialects.core.tensor_info import TensorInfo
 from mlirc.dialects.core.tensor_types import info_of
-from mlirc.lowering.module.source_lines import source_line
 from mlirc.lowering.pipeline.ledger import Ledger
 
 RUN = 64  # elements that lie side by side: a row of so many is read well as it is
@@ -47,7 +46,7 @@ class SplitChannelSums:
             first, run, runs = found
             fits = run < RUN and (not isinstance(runs, int) or runs >= FEWEST)
             numbers = {"run": run, "most_of_run": RUN - 1, "runs": runs, "least_runs": FEWEST}
-            ledger.record(self.name, "split", "sum", "SHORT RUNS", fits, source_line(op.location), **numbers)
+            ledger.record(self.name, "split", "sum", "SHORT RUNS", fits, op, **numbers)
             if fits and ledger.allows(self.name, op):
                 with ir.InsertionPoint(op), op.location:
                     split(op, first, dims)

@@ -7,7 +7,6 @@ from mlirc.dialects.core.bindings import ir
 from mlirc.dialects.core.dialect import attribute_value
 from mlirc.dialects.core.tensor_types import info_of
 from mlirc.lowering.analysis.provenance import parameter_arguments, view_root
-from mlirc.lowering.module.source_lines import source_line
 from mlirc.lowering.passes.fuse.batch_kernels import merge, space
 from mlirc.lowering.pipeline.ledger import Ledger
 
@@ -44,8 +43,8 @@ class BatchParameters:
         move_to_beginning(ops, [op for op in kernels if op in batched])
         for group in groups:
             label = attribute_value(group[0].attributes["label"])
-            line, taken = source_line(group[-1].location), len(group) > 1
-            ledger.record(self.name, "merge", label, "PARAMETERS", taken, line, kernels=len(group))
+            taken = len(group) > 1
+            ledger.record(self.name, "merge", label, "PARAMETERS", taken, group[-1], kernels=len(group))
             if taken:
                 merge(group)
 

@@ -7,7 +7,6 @@ from mlirc.dialects.core.bindings import ir
 from mlirc.dialects.core.tensor_types import TensorInfo, info_of, type_of
 from mlirc.lowering.fusion.aten_calls import called
 from mlirc.lowering.layout.channels_last import channels_last, relaid, spread_channels_last
-from mlirc.lowering.module.source_lines import source_line
 from mlirc.lowering.pipeline.ledger import Ledger
 
 CONVOLUTIONS = {  # -> operands that are images
@@ -42,8 +41,7 @@ class ConvolveChannelsLast:
             images = convolved_images(op)
             if not images or not ledger.allows(self.name, op):
                 continue
-            line = source_line(op.location)
-            ledger.record(self.name, "layout", called(op), "CHANNELS LAST", True, line)
+            ledger.record(self.name, "layout", called(op), "CHANNELS LAST", True, op)
             with ir.InsertionPoint(op), op.location:
                 for k in range(images):
                     op.operands[k] = in_channels_last(op.operands[k])

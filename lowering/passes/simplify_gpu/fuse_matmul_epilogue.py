@@ -7,7 +7,6 @@ from mlirc.dialects.core.bindings import ir
 from mlirc.dialects.core.dialect import attribute_value, create
 from mlirc.dialects.core.graph_builder import read_constant
 from mlirc.dialects.core.tensor_types import info_of
-from mlirc.lowering.module.source_lines import source_line
 from mlirc.lowering.pipeline.ledger import Ledger
 
 CLOSE = 1e-3  # relative: to which a constant may have been rounded, to bfloat16 say
@@ -36,7 +35,7 @@ class FuseMatmulEpilogue:
             matmul = only_matmul(x, op)
             if matmul is not None and not ledger.allows(self.name, op):
                 continue
-            ledger.record(self.name, "fuse", "gelu", "ONE READER", matmul is not None, source_line(op.location))
+            ledger.record(self.name, "fuse", "gelu", "ONE READER", matmul is not None, op)
             if matmul is None:
                 continue
             with ir.InsertionPoint(matmul), matmul.location:

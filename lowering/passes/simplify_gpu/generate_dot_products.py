@@ -5,11 +5,9 @@ from typing import Any
 
 import torch
 
-from mlirc.dialects.core.bindings import ir
 from mlirc.dialects.core.tensor_types import info_of
 from mlirc.lowering.kernel.typical_sizes import static
-from mlirc.lowering.module.source_lines import source_line
-from mlirc.lowering.passes.fuse.generate_matmuls import matmul_kernel
+from mlirc.lowering.passes.fuse.generate_matmuls import make_matmul_kernel
 from mlirc.lowering.pipeline.ledger import Ledger
 
 SMALLEST = 1 << 20  # bytes of a weight: less is read in the time that a launch takes
@@ -38,12 +36,8 @@ class GenerateDotProducts:
                 continue
             if not ledger.allows(self.name, op):
                 continue
-            ledger.record(self.name, "generate", op.operation.name, rule, True, source_line(op.location))
-            *bias, x, w = op.operands
-            with ir.InsertionPoint(op), op.location:
-                made = matmul_kernel(bias, x, w, info_of(op.results[0]), None)
-            op.results[0].replace_all_uses_with(made)
-            op.operation.erase()
+            ledger.record(self.name, "generate", op.operation.name, rule, True, op)
+            make_matmul_kernel(op)
 
 
 def rule_of(op: Any) -> str:

@@ -11,9 +11,8 @@ from mlirc.dialects.core.tensor_types import info_of
 from mlirc.lowering.gpu.matmul.gated import gate_of, is_activation, last_reader, replace_by_kernel
 from mlirc.lowering.gpu.matmul.persistent import ALIGNMENT, COLUMNS, ROWS
 from mlirc.lowering.kernel.typical_sizes import static
-from mlirc.lowering.module.source_lines import source_line
 from mlirc.lowering.module.target_attribute import target_of
-from mlirc.lowering.passes.fuse.generate_matmuls import matmul_kernel
+from mlirc.lowering.passes.fuse.generate_matmuls import make_matmul_kernel
 from mlirc.lowering.passes.lower.split_unaligned import classes, is_by_rows
 from mlirc.lowering.passes.simplify_gpu.pad_matmuls import is_returned
 from mlirc.lowering.pipeline.ledger import Ledger
@@ -73,9 +72,7 @@ class GenerateTritonMatmuls:
                 taken = self.takes_over(op, gate.times, is_worth(numbers))
                 taken = taken and ledger.allows(self.name, op)
                 rule = "GATED" if taken else "FASTER"
-                ledger.record(
-                    self.name, "generate", op.operation.name, rule, taken, source_line(op.location), **numbers
-                )
+                ledger.record(self.name, "generate", op.operation.name, rule, taken, op, **numbers)
                 if taken:
                     replace_by_kernel(op, gate)
                 continue
@@ -93,12 +90,9 @@ class GenerateTritonMatmuls:
                 taken = self.takes_over(op, last_reader(op.results[0])[1], taken)
             taken = taken and ledger.allows(self.name, op)
             rule = "FASTER" if not taken else "ACTIVATION" if activated else "UNALIGNED"
-            ledger.record(self.name, "generate", op.operation.name, rule, taken, source_line(op.location), **numbers)
+            ledger.record(self.name, "generate", op.operation.name, rule, taken, op, **numbers)
             if taken:
-                with ir.InsertionPoint(op), op.location:
-                    made = matmul_kernel(bias, x, w, info_of(op.results[0]), None)
-                op.results[0].replace_all_uses_with(made)
-                op.operation.erase()
+                make_matmul_kernel(op)
 
     def takes_over(self, matmul: Any, last: Any, modelled: bool) -> bool:
         """Whether the matmul becomes a kernel, with an epilogue that ends in `last`."""

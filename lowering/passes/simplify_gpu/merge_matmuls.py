@@ -13,7 +13,6 @@ from mlirc.dialects.ops.movement.concat_pad import concatenate
 from mlirc.lowering.analysis.provenance import parameter_arguments, view_root
 from mlirc.lowering.kernel.typical_sizes import static
 from mlirc.lowering.layout.moved_views import may_move, move
-from mlirc.lowering.module.source_lines import source_line
 from mlirc.lowering.pipeline.ledger import Ledger
 
 ALIGNMENT = 16  # bytes: parts of the result begin at multiples of it
@@ -48,10 +47,9 @@ class MergeMatmuls:
         for members in groups.values():
             for first in range(0, len(members) - 1, MOST):
                 part = members[first : first + MOST]
-                line = source_line(part[0].location)
                 taken = len(part) > 1 and all(may_move(op.results[0], (total_width(part), 1)) for op in part)
                 taken = taken and ledger.allows(self.name, part[0])
-                ledger.record(self.name, "merge", f"{len(part)} matmuls", "SAME ROWS", taken, line)
+                ledger.record(self.name, "merge", f"{len(part)} matmuls", "SAME ROWS", taken, part[0])
                 if taken:
                     with ir.InsertionPoint(part[0]), part[0].location:
                         merge(part)

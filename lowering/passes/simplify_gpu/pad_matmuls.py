@@ -12,7 +12,6 @@ from mlirc.dialects.core.graph_builder import GraphBuilder, constant_text
 from mlirc.dialects.core.symbols import Int
 from mlirc.dialects.core.tensor_types import TensorInfo, contiguous, info_of, type_of
 from mlirc.lowering.analysis.provenance import parameter_arguments, view_root
-from mlirc.lowering.module.source_lines import source_line
 from mlirc.lowering.passes.lower.split_unaligned import is_by_rows
 from mlirc.lowering.pipeline.ledger import Ledger
 
@@ -58,8 +57,7 @@ class PadMatmuls:
             rule, numbers = refusal(op, wanted, frozen_values)
             rule = rule or ("" if ledger.allows(self.name, op) else "REWRITES")
             label = " x ".join(map(str, (out.shape[0], infos[-2].shape[1], out.shape[1])))
-            line = source_line(op.location)
-            ledger.record(self.name, "pad", f"matmul {label}", rule or "PADDED", not rule, line, **numbers)
+            ledger.record(self.name, "pad", f"matmul {label}", rule or "PADDED", not rule, op, **numbers)
             if not rule:
                 with ir.InsertionPoint(op), op.location:
                     made = padded(op, wanted)

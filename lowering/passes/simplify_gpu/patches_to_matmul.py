@@ -12,7 +12,6 @@ from mlirc.dialects.core.tensor_types import info_of, type_of
 from mlirc.lowering.fusion.aten_calls import arguments, called
 from mlirc.lowering.layout.channels_last import channels_last
 from mlirc.lowering.layout.moved_views import may_move, move
-from mlirc.lowering.module.source_lines import source_line
 from mlirc.lowering.pipeline.ledger import Ledger
 
 
@@ -44,9 +43,7 @@ class PatchesToMatmul:
             if name not in REPLACED or not info_of(op.results[0]).device.startswith("cuda"):
                 continue
             taken = is_forward(op) if name == FORWARD else is_filters_gradient(op)
-            ledger.record(
-                self.name, "multiply", name.removesuffix(".default"), "PATCHES", taken, source_line(op.location)
-            )
+            ledger.record(self.name, "multiply", name.removesuffix(".default"), "PATCHES", taken, op)
             if taken and ledger.allows(self.name, op):
                 with ir.InsertionPoint(op), op.location:
                     REPLACED[name](op)

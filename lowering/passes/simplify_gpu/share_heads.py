@@ -6,7 +6,6 @@ from typing import Any
 from mlirc.dialects.core.dialect import attribute_value
 from mlirc.dialects.core.tensor_types import info_of
 from mlirc.lowering.fusion.aten_calls import arguments
-from mlirc.lowering.module.source_lines import source_line
 from mlirc.lowering.passes.simplify.simplify_attention import before_repeat
 from mlirc.lowering.pipeline.ledger import Ledger
 
@@ -39,7 +38,7 @@ class ShareHeads:
                 continue
             shared = [x for x in (before_repeat(op.operands[k]) for k in (1, 2)) if x is not None]
             taken = len(shared) == 2 and info_of(shared[0]).shape[1] == info_of(shared[1]).shape[1]
-            ledger.record(self.name, "share", ATTENTION, "REPEATED", taken, source_line(op.location))
+            ledger.record(self.name, "share", ATTENTION, "REPEATED", taken, op)
             if taken and ledger.allows(self.name, op):
                 for k, x in enumerate(shared):
                     op.operands[k + 1] = x

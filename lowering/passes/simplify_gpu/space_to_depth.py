@@ -15,7 +15,6 @@ from mlirc.lowering.analysis.provenance import parameter_arguments, view_root
 from mlirc.lowering.fusion.aten_calls import arguments, call_aten, called
 from mlirc.lowering.kernel.typical_sizes import static
 from mlirc.lowering.layout.channels_last import channels_last
-from mlirc.lowering.module.source_lines import source_line
 from mlirc.lowering.pipeline.ledger import Ledger
 
 CALLS = ("aten.convolution.default", "aten.cudnn_convolution_relu.default")
@@ -46,7 +45,7 @@ class SpaceToDepth:
                 continue
             taken = has_few_channels(op) and depends_on(op.operands[1], parameters)
             numbers = {} if taken else {"channels": channels_of(op), "most_channels": CHANNELS}
-            ledger.record(self.name, "widen", called(op), "FEW CHANNELS", taken, source_line(op.location), **numbers)
+            ledger.record(self.name, "widen", called(op), "FEW CHANNELS", taken, op, **numbers)
             if taken and ledger.allows(self.name, op):
                 with ir.InsertionPoint(op), op.location:
                     widen(op)

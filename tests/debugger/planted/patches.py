@@ -244,10 +244,19 @@ right = space_to_depth.in_blocks
 space_to_depth.in_blocks = lambda x, shape, low, step: right(x, shape, (0, 0), step)
 """,
     "lost bias of a row": """
+from mlirc.lowering.passes.fuse import generate_matmuls
 from mlirc.lowering.passes.simplify_gpu import generate_dot_products
 
-right = generate_dot_products.matmul_kernel
-generate_dot_products.matmul_kernel = lambda bias, *given: right([], *given)
+right, kernel = generate_dot_products.make_matmul_kernel, generate_matmuls.matmul_kernel
+
+
+def without_bias(op):
+    generate_matmuls.matmul_kernel = lambda bias, *given: kernel([], *given)
+    right(op)
+    generate_matmuls.matmul_kernel = kernel
+
+
+generate_dot_products.make_matmul_kernel = without_bias
 """,
     "maximum of parts": """
 from mlirc.ir import ir
