@@ -63,6 +63,46 @@ def read_matmuls(kernel: Kernel, dtypes: Collection[torch.dtype]) -> Matmuls | N
     return Matmuls(totals, rows[0], Axis(k, size, True), epilogue)
 
 
+@dataclass(frozen=True)
+class Contraction:
+    """The one reduction of a kernel, a sum of products of two factors over all of its inner dimensions.
+
+    epilogue  the nodes that it is not computed from: they run over no inner dimension
+    """
+
+    total: Node
+    factors: tuple[Node, Node]
+    epilogue: list[Node]
+
+
+def contraction_of(kernel: Kernel, dtype: torch.dtype) -> Contraction | None:
+    """The sum of a kernel, if it is of this dtype; None of a kernel that is anything else."""
+    sums = [n for n in kernel.nodes if n.kind == "reduce"]
+    if len(sums) != 1 or sums[0].attributes["kind"] != "sum" or sums[0].dtype != dtype:
+        return None
+    (total,), inner = sums, set(kernel.inner)
+    if total.operands[0].kind != "mul":
+        return None
+    inside = below(total)
+    epilogue = [n for n in kernel.nodes if n not in inside]
+    if any(inner & n.dims or n.kind in ("scan", "check_index") for n in epilogue):
+        return None
+    if any(inner & (o.node.dims | o.access.address.dims) for o in kernel.outputs):
+        return None
+    x, y = total.operands[0].operands
+    return Contraction(total, (x, y), epilogue)
+
+
+def below(root: Node) -> set[Node]:
+    """The nodes that it depends on, and itself."""
+    found, stack = {root}, [root]
+    while stack:
+        new = [x for x in stack.pop().operands if x not in found]
+        found.update(new)
+        stack += new
+    return found
+
+
 def has_dims(rest: Int) -> bool:
     """Whether an address is not linear in its dimensions. `rest` is what is left of it without its strides (nodes.Linear): d0 // 4, say."""
     return any(map(is_dim, free_symbols(rest)))

@@ -15,7 +15,7 @@ import torch
 
 from mlirc.dialects.core.symbols import Int, free_symbols
 from mlirc.lowering.kernel.axes import Axis
-from mlirc.lowering.kernel.matmul import has_dims
+from mlirc.lowering.kernel.matmul import contraction_of, has_dims
 from mlirc.lowering.kernel.nodes import Access, Kernel, Linear, Node, is_dim
 from mlirc.lowering.kernel.typical_sizes import typical
 
@@ -100,36 +100,13 @@ def match_windows(kernel: Kernel) -> WindowedSum | None:
 
 def windowed_reads(kernel: Kernel) -> tuple[Node, Access, Access, list[Node]] | None:
     """The one sum of a kernel, of products of two float32 reads under the same mask; these; and what follows. None for another kernel."""
-    sums = [n for n in kernel.nodes if n.kind == "reduce"]
-    if len(sums) != 1 or not 1 <= len(kernel.inner) <= 3:
+    found = contraction_of(kernel, torch.float32)
+    if found is None or not 1 <= len(kernel.inner) <= 3:
         return None
-    (total,) = sums
-    product = total.operands[0]
-    if total.attributes["kind"] != "sum" or total.dtype != torch.float32 or product.kind != "mul":
-        return None
-    x, w = product.operands
+    x, w = found.factors
     if not (x.kind == w.kind == "read" and x.dtype == w.dtype == torch.float32) or x.access.mask is not w.access.mask:
         return None
-    if x.access.scalars or w.access.scalars:
-        return None
-    inside = below(total)
-    epilogue = [n for n in kernel.nodes if n not in inside]
-    inner = set(kernel.inner)
-    if any(inner & n.dims or n.kind in ("scan", "check_index") for n in epilogue):
-        return None
-    if any(inner & (o.node.dims | o.access.address.dims) for o in kernel.outputs):
-        return None
-    return total, x.access, w.access, epilogue
-
-
-def below(root: Node) -> set[Node]:
-    """The nodes that it depends on, and itself."""
-    found, stack = {root}, [root]
-    while stack:
-        new = [x for x in stack.pop().operands if x not in found]
-        found.update(new)
-        stack += new
-    return found
+    return None if x.access.scalars or w.access.scalars else (found.total, x.access, w.access, found.epilogue)
 
 
 def axes_of(kernel: Kernel, x: Access, w: Access) -> list[Axis] | None:

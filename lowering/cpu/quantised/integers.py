@@ -14,6 +14,7 @@ sum of two products of int8 overflows, and 32-bit sums wrap as eager's do, in an
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 
@@ -27,9 +28,8 @@ from mlirc.lowering.cpu.loops.frame import KernelText
 from mlirc.lowering.cpu.math.builder import Value
 from mlirc.lowering.cpu.matmul.match import Gemm
 from mlirc.lowering.cpu.quantised.column_tiles import ColumnTilesWriter
-from mlirc.lowering.cpu.quantised.match import nodes_inside, outside, plain_read
-from mlirc.lowering.kernel.axes import Axis
-from mlirc.lowering.kernel.matmul import has_dims
+from mlirc.lowering.cpu.quantised.match import few_rows, plain_read
+from mlirc.lowering.kernel.matmul import contraction_of
 from mlirc.lowering.kernel.nodes import Access, Kernel, Node
 from mlirc.lowering.target import CpuTarget
 
@@ -48,35 +48,17 @@ def integer_span(target: CpuTarget) -> int:
 
 def match_integers(kernel: Kernel) -> Gemm | None:
     """The kernel as a Gemm of int8 in 32-bit integers, or None where it is none."""
-    sums = [n for n in kernel.nodes if n.kind == "reduce"]
-    if len(sums) != 1 or len(kernel.inner) != 1 or sums[0].attributes["kind"] != "sum":
+    contraction = contraction_of(kernel, I32)
+    if contraction is None or len(kernel.inner) != 1:
         return None
-    (total,), ((k, steps),) = sums, kernel.inner.items()
-    if total.dtype != I32 or total.operands[0].kind != "mul" or not isinstance(steps, int):
+    rows, w = map(widened_read, contraction.factors)
+    gemm = few_rows(kernel, contraction, rows, w.address.dims, w) if rows is not None and w is not None else None
+    if gemm is None or w is None:
         return None
-    rows, w = map(widened_read, total.operands[0].operands)
-    if rows is None or w is None:
+    apart = w.address.strides.get(gemm.n.name)
+    if not isinstance(apart, int) or w.address.strides.get(gemm.k.name) != 1 or w.address.rest != 0:
         return None
-    columns = set(w.address.dims) - {k}
-    if len(columns) != 1 or columns & rows.address.dims:
-        return None
-    (n,) = columns
-    m = [d for d in kernel.parallel if d != n]
-    if len(m) > 1 or not isinstance(kernel.parallel[n], int) or rows.address.strides.get(k) != 1:
-        return None
-    m_size = symbols.product(kernel.parallel[d] for d in m)
-    lda, apart = rows.address.strides.get(m[0], 0) if m else 0, w.address.strides.get(n)
-    if not isinstance(m_size, int) or not 0 < m_size <= MOST_ROWS or not isinstance(lda, int):
-        return None
-    if not isinstance(apart, int) or w.address.strides.get(k) != 1 or w.address.rest != 0:
-        return None
-    inside = nodes_inside(total)
-    epilogue = [node for node in kernel.nodes if node not in inside]
-    if has_dims(rows.address.rest) or not outside(kernel, epilogue, k):
-        return None
-    axes = [Axis(d, kernel.parallel[d], False) for d in m]
-    n_axis, k_axis = Axis(n, kernel.parallel[n], False), Axis(k, steps, True)
-    return Gemm(kernel, [(total, w)], rows, axes, n_axis, k_axis, lda, 1, epilogue, False, (apart, 1))
+    return replace(gemm, plain=(apart, 1))
 
 
 def widened_read(x: Node) -> Access | None:

@@ -10,7 +10,8 @@
 The pass generate-quantised-matmuls makes them.
 """
 
-from dataclasses import dataclass, field
+from collections.abc import Collection
+from dataclasses import dataclass, field, replace
 
 import torch
 
@@ -18,7 +19,7 @@ from mlirc.dialects.core import symbols
 from mlirc.dialects.core.symbols import Int
 from mlirc.lowering.cpu.matmul.match import Gemm
 from mlirc.lowering.kernel.axes import Axis
-from mlirc.lowering.kernel.matmul import has_dims
+from mlirc.lowering.kernel.matmul import Contraction, contraction_of, has_dims
 from mlirc.lowering.kernel.nodes import Access, Kernel, Node
 
 MOST_ROWS = 8
@@ -65,55 +66,53 @@ class QuantisedGemm:
 
 def match_quantised(kernel: Kernel) -> QuantisedGemm | None:
     """The kernel as a QuantisedGemm, or None where it is none. Leaves `kernel` as it was."""
-    sums = [n for n in kernel.nodes if n.kind == "reduce"]
-    if len(sums) != 1 or len(kernel.inner) != 1 or sums[0].attributes["kind"] != "sum":
+    contraction = contraction_of(kernel, torch.float32)
+    if contraction is None or len(kernel.inner) != 1:
         return None
-    (total,), ((k, steps),) = sums, kernel.inner.items()
-    if total.dtype != torch.float32 or total.operands[0].kind != "mul" or not isinstance(steps, int):
-        return None
-    x, w = total.operands[0].operands
+    ((k, steps),) = kernel.inner.items()
+    x, w = contraction.factors
     rows, found = read_of(x), peel(w, k)
     if rows is None or rows.dtype not in FLOATS or found is None:
         return None
-    packed, bits = found.packed, found.bits
-    columns = set(packed.address.dims) - {k}
-    if len(columns) != 1 or columns & rows.address.dims:
+    packed = found.packed
+    gemm = few_rows(kernel, contraction, rows, packed.address.dims, packed)
+    if gemm is None:
         return None
-    (n,) = columns
-    m = [d for d in kernel.parallel if d != n]
-    if len(m) > 1 or not isinstance(kernel.parallel[n], int) or rows.address.strides.get(k) != 1:
-        return None
-    place = packed_place(packed, n, k, bits)
-    made = {name: numbers_of(x, n, k, steps) for name, x in found.numbers.items()}
+    n = gemm.n.name
+    place = packed_place(packed, n, k, found.bits)
+    made = {name: numbers_of(x, n, k, gemm.k_size) for name, x in found.numbers.items()}
     if place is None or None in made.values():
         return None
     zero = made.get("zero")
     if found.integer == torch.int64 and zero is not None and not (zero.step == 0 and zero.is_read_or_below(SMALL)):
         return None
     groups = {x.group for x in made.values() if x is not None and x.group != steps}
+    if len(groups) > 1:
+        return None
+    group = groups.pop() if groups else gemm.k_size
+    return QuantisedGemm(replace(gemm, plain=(place, 1)), found, made.get("scale"), zero, group)
+
+
+def few_rows(
+    kernel: Kernel, contraction: Contraction, rows: Access, weight: Collection[str], columns: Access
+) -> Gemm | None:
+    """A static number of rows, at most MOST_ROWS, which lie along k, times a weight of these dimensions, whose columns are a static
+    number, read by `columns`. None where they are not so."""
+    ((k, steps),) = kernel.inner.items()
+    names = set(weight) - {k}
+    if len(names) != 1 or names & rows.address.dims or not isinstance(steps, int):
+        return None
+    (n,) = names
+    m = [d for d in kernel.parallel if d != n]
     m_size = symbols.product(kernel.parallel[d] for d in m)
     lda = rows.address.strides.get(m[0], 0) if m else 0
-    if len(groups) > 1 or not isinstance(m_size, int) or not 0 < m_size <= MOST_ROWS or not isinstance(lda, int):
+    if len(m) > 1 or not isinstance(m_size, int) or not 0 < m_size <= MOST_ROWS or not isinstance(lda, int):
         return None
-    inside = nodes_inside(total)
-    epilogue = [node for node in kernel.nodes if node not in inside]
-    if has_dims(rows.address.rest) or not outside(kernel, epilogue, k):
+    if not isinstance(kernel.parallel.get(n), int) or rows.address.strides.get(k) != 1 or has_dims(rows.address.rest):
         return None
-    axes = [Axis(d, kernel.parallel[d], False) for d in m]
-    gemm = Gemm(
-        kernel,
-        [(total, packed)],
-        rows,
-        axes,
-        Axis(n, kernel.parallel[n], False),
-        Axis(k, steps, True),
-        lda,
-        1,
-        epilogue,
-        False,
-        (place, 1),
-    )
-    return QuantisedGemm(gemm, found, made.get("scale"), made.get("zero"), groups.pop() if groups else steps)
+    axes, totals = [Axis(d, kernel.parallel[d], False) for d in m], [(contraction.total, columns)]
+    n_axis, k_axis = Axis(n, kernel.parallel[n], False), Axis(k, steps, True)
+    return Gemm(kernel, totals, rows, axes, n_axis, k_axis, lda, 1, contraction.epilogue, False, (0, 1))
 
 
 def read_of(x: Node) -> Access | None:
@@ -216,22 +215,3 @@ def numbers_of(access: Access | float, n: str, k: str, steps: int) -> GroupNumbe
     if not isinstance(atom, tuple) or atom[0] != "floordiv" or atom[1] != at or not isinstance(atom[2], int):
         return None
     return GroupNumbers(access, apart, atom[2], step)
-
-
-def nodes_inside(total: Node) -> set[Node]:
-    """The nodes that `total` is computed from, and itself."""
-    found: set[Node] = set()
-    waiting = [total]
-    while waiting:
-        node = waiting.pop()
-        if node not in found:
-            found.add(node)
-            waiting += node.operands
-    return found
-
-
-def outside(kernel: Kernel, epilogue: list[Node], k: str) -> bool:
-    """Whether the scalar work after the sum runs over no k."""
-    if any(k in n.dims or n.kind in ("scan", "check_index") for n in epilogue):
-        return False
-    return all(k not in o.node.dims and k not in o.access.address.dims for o in kernel.outputs)

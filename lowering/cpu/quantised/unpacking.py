@@ -25,9 +25,8 @@ from mlirc.lowering.cpu.math.builder import Value
 from mlirc.lowering.cpu.matmul.column_blocks import CopiedRowsWriter, Range
 from mlirc.lowering.cpu.matmul.factors import broadcast
 from mlirc.lowering.cpu.matmul.match import Gemm
-from mlirc.lowering.cpu.quantised.match import FLOATS, MOST_ROWS, nodes_inside, outside, read_of
-from mlirc.lowering.kernel.axes import Axis
-from mlirc.lowering.kernel.matmul import has_dims
+from mlirc.lowering.cpu.quantised.match import FLOATS, few_rows, read_of
+from mlirc.lowering.kernel.matmul import below, contraction_of
 from mlirc.lowering.kernel.nodes import Kernel, Node
 from mlirc.lowering.target import CpuTarget
 
@@ -49,43 +48,19 @@ class UnpackedGemm:
 
 def match_unpacked(kernel: Kernel) -> UnpackedGemm | None:
     """The kernel as an UnpackedGemm, or None where it is none. Leaves `kernel` as it was."""
-    sums = [n for n in kernel.nodes if n.kind == "reduce"]
-    if len(sums) != 1 or len(kernel.inner) != 1 or sums[0].attributes["kind"] != "sum":
+    contraction = contraction_of(kernel, F32)
+    if contraction is None or len(kernel.inner) != 1:
         return None
-    (total,), ((k, steps),) = sums, kernel.inner.items()
-    if total.dtype != F32 or total.operands[0].kind != "mul" or not isinstance(steps, int) or not steps:
-        return None
-    return next((found for found in (match_factors(kernel, total, k, *pair) for pair in orders(total)) if found), None)
-
-
-def orders(total: Node) -> list[tuple[Node, Node]]:
-    x, w = total.operands[0].operands
-    return [(x, w), (w, x)]
-
-
-def match_factors(kernel: Kernel, total: Node, k: str, x: Node, w: Node) -> UnpackedGemm | None:
-    rows, columns = read_of(x), w.dims - {k}
-    if rows is None or rows.dtype not in FLOATS or len(columns) != 1 or k not in w.dims or w.dtype != F32:
-        return None
-    (n,) = columns
-    if n not in kernel.parallel or n in rows.address.dims or not isinstance(kernel.parallel[n], int):
-        return None
-    m = [d for d in kernel.parallel if d != n]
-    m_size = symbols.product(kernel.parallel[d] for d in m)
-    lda = rows.address.strides.get(m[0], 0) if m else 0
-    if len(m) > 1 or not isinstance(m_size, int) or not 0 < m_size <= MOST_ROWS or not isinstance(lda, int):
-        return None
-    inside = nodes_inside(total)
-    nodes = nodes_inside(w)
-    epilogue = [node for node in kernel.nodes if node not in inside]
-    if rows.address.strides.get(k) != 1 or has_dims(rows.address.rest) or not outside(kernel, epilogue, k):
-        return None
-    if any(node.kind in PLAIN for node in nodes) or m_size * kernel.inner[k] > MOST_COPIED:  # type: ignore[operator]
-        return None
-    axes = [Axis(d, kernel.parallel[d], False) for d in m]
-    n_axis, k_axis = Axis(n, kernel.parallel[n], False), Axis(k, kernel.inner[k], True)
-    gemm = Gemm(kernel, [(total, rows)], rows, axes, n_axis, k_axis, lda, 1, epilogue, False, (0, 1))
-    return UnpackedGemm(gemm, w, [node for node in kernel.nodes if node in nodes])
+    for x, w in (contraction.factors, contraction.factors[::-1]):
+        rows, nodes = read_of(x), below(w)
+        if rows is None or rows.dtype not in FLOATS or not w.dims >= set(kernel.inner) or w.dtype != F32:
+            continue
+        gemm = few_rows(kernel, contraction, rows, w.dims, rows)
+        if gemm is None or any(node.kind in PLAIN for node in nodes):
+            continue
+        if gemm.k_size and int(gemm.m_size) * gemm.k_size <= MOST_COPIED:  # type: ignore[arg-type]
+            return UnpackedGemm(gemm, w, [node for node in kernel.nodes if node in nodes])
+    return None
 
 
 def unpacked_text(found: UnpackedGemm, name: str, target: CpuTarget) -> KernelText:
