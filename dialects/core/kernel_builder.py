@@ -5,7 +5,7 @@ both by casts that carry {implicit = true}. Plain Python numbers stand for const
 own, which `finish` moves into the kernel, since an op's operands must all be known when it is made.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -29,14 +29,21 @@ def dimension(d: int) -> symbols.Expr:
 
 
 class KernelBuilder:
-    """Builds one kernel over the iteration space `parallel` x `inner` (sizes). `label` is its name in reports.
+    """Builds one kernel over the iteration space `parallel` x `inner` (sizes). `label` is its name in reports; `is_read`: what is known to be no
+    work of sizes alone, so that nobody looks behind it (kernel_forms.operand).
 
     dims            the iteration dimensions d0, d1, ... as expressions: first the parallel ones, then the inner ones
     parallel_dims, inner_dims
     """
 
-    def __init__(self, parallel: Sequence[Int], inner: Sequence[Int] = (), label: str = ""):
-        self.parallel, self.inner, self.label = tuple(parallel), tuple(inner), label
+    def __init__(
+        self,
+        parallel: Sequence[Int],
+        inner: Sequence[Int] = (),
+        label: str = "",
+        is_read: Callable[[ir.Value], bool] = lambda x: False,
+    ):
+        self.parallel, self.inner, self.label, self.is_read = tuple(parallel), tuple(inner), label, is_read
         self.dims = tuple(map(dimension, range(len(self.parallel) + len(self.inner))))
         self.parallel_dims = self.dims[: len(self.parallel)]
         self.inner_dims = self.dims[len(self.parallel) :]

@@ -58,8 +58,8 @@ def broadcast_map(x: ir.Value, dims: Sequence[Int]) -> tuple[Int, ...]:
 def _immediate(k: KernelBuilder, x: ir.Value, index: Sequence[Int]) -> ir.Value | None:
     """The element of `x` at `index` if sizes alone decide it: constants, iotas, views and casts of them, 0-d work."""
     op = x.owner
-    if isinstance(op, ir.Block):
-        return None  # an argument of the function
+    if isinstance(op, ir.Block) or k.is_read(x):
+        return None  # an argument of the function, or made of one
     info = info_of(x)
     if isinstance(op, Constant):
         value = read_constant(attribute_value(op.attributes["value"]))

@@ -7,7 +7,7 @@ from typing import Any
 from mlirc.dialects.core.bindings import ir
 from mlirc.dialects.core.graph_ops import Constant, Copy, Size, View
 from mlirc.dialects.core.kernel_builder import KernelBuilder
-from mlirc.dialects.core.kernel_forms import elementwise, form_of, operand
+from mlirc.dialects.core.kernel_forms import Form, form_of, operand
 from mlirc.dialects.core.symbols import Int
 from mlirc.dialects.core.tensor_types import info_of
 from mlirc.lowering.kernel.alike import AlikeKernels
@@ -46,10 +46,7 @@ class ToKernels:
             if form is not None and used and not ledger.allows(self.name, op):
                 continue
             if form is not None and used:
-                with ir.InsertionPoint(op), op.location:
-                    values = form(kernel_maker(op.location), op)
-                if form is elementwise:
-                    alike.add(values[0], op)
+                values = kernel_of(op, form, alike)
                 for old, new in zip(op.results, values, strict=True):
                     old.replace_all_uses_with(new)
             op.operation.erase()
@@ -57,14 +54,26 @@ class ToKernels:
             ledger.left[function.operation] = alike
 
 
-def kernel_maker(location: ir.Location) -> Callable[..., KernelBuilder]:
+def kernel_of(op: Any, form: Form, alike: AlikeKernels) -> Sequence[ir.Value]:
+    """The results of a new kernel for an op, in front of it."""
+    key = alike.key(form, op)
+    copied = None if key is None else alike.copied(key, op)
+    if copied is not None:
+        return [copied]
+    location = op.location
+    with ir.InsertionPoint(op), location:
+        values = form(kernel_maker(location, alike.is_read), op)
+    if key is not None:
+        alike.add(key, values[0], op)
+    return values
+
+
+def kernel_maker(location: ir.Location, is_read: Callable[[ir.Value], bool]) -> Callable[..., KernelBuilder]:
     """Makes kernels labelled by their op, or by the composite that it is part of (decompose put it in the location)."""
-    if not isinstance(location, ir.NameLoc):
-        return KernelBuilder
-    whole = location.name_str
+    whole = location.name_str if isinstance(location, ir.NameLoc) else None
 
     def make(parallel: Sequence[Int], inner: Sequence[Int] = (), label: str = "") -> KernelBuilder:
-        return KernelBuilder(parallel, inner, label if label in MINOR else whole)
+        return KernelBuilder(parallel, inner, label if whole is None or label in MINOR else whole, is_read)
 
     return make
 

@@ -8,9 +8,11 @@ import torch
 
 from mlirc.dialects.core.bindings import ir
 from mlirc.dialects.core.context import context
+from mlirc.dialects.core.kernel_builder import KernelBuilder
 from mlirc.lowering.fusion import pairs
 from mlirc.lowering.fusion.body import read_body
 from mlirc.lowering.fusion.outlines import Outlines
+from mlirc.lowering.kernel.alike import AlikeKernels
 from mlirc.lowering.pipeline.pass_manager import run_pipeline
 from mlirc.lowering.pipeline.pipelines import SIMPLIFY
 from tests.compare_stages import prepare
@@ -71,6 +73,78 @@ def test_it_is_what_each_pair_becomes_by_itself(text, monkeypatch):
             Outlines, "read", lambda self, kernel, operands, outputs, made_of: read_body(kernel, operands, outputs)
         )
         assert fused(given) == alike
+
+
+def computed_in_kernels() -> str:
+    """Ops of numbers, positions, casts, copies and reductions, alike but for one thing: a number, a shape, which operand it is, a cast."""
+
+    def program(x, y, n):
+        with x.fake_mode:
+            ramp, row, full = torch.arange(5), torch.arange(4) * 2, torch.full((4,), 2.0)
+        return [
+            *(x + 1, y + 1, x + 2, x - 1, 1 - x, x + n, n + x, x + n * n, x + x, x + y, y + x, x[:, 0] + 1),
+            *(
+                x + ramp[:, None],
+                x + ramp.flip(0)[:, None],
+                x + row,
+                y + row,
+                x[:4] + row[:, None],
+                x * ramp.float()[:, None],
+            ),
+            *(torch.where(x > 0, x, y), torch.where(y > 0, y, x), torch.where(x > 0, y, x), torch.where(x > 0, x, x)),
+            *(x.double(), y.double(), x.int(), (x.double() + 1).float(), x.t().contiguous(), y.t().contiguous()),
+            *(
+                x.sum(0),
+                y.sum(0),
+                x.sum(1),
+                x.sum(0, keepdim=True),
+                x.sum(0, dtype=torch.float64),
+                x.amax(0),
+                x.argmax(0),
+            ),
+            *(x.max(0).values, y.max(0).values, 1 / y.max(0).values, full + y[0], ramp + 1),
+        ]
+
+    _, imported = prepare(program, torch.rand(5, 4), torch.rand(5, 4), torch.tensor(2.0))
+    return lines_apart(imported.module.operation.get_asm(enable_debug_info=True, use_local_scope=True))
+
+
+@pytest.mark.parametrize("text", [partial(repeated, 3), almost_alike, computed_in_kernels])
+def test_copied_kernels_are_those_that_would_be_built(text, monkeypatch):
+    with context():
+        given = text()
+        copied = fused(given)
+        monkeypatch.setattr(AlikeKernels, "key", lambda self, form, op: None)
+        assert fused(given) == copied
+
+
+def test_equal_ops_are_built_once(monkeypatch):
+    built, finish = [], KernelBuilder.finish
+    monkeypatch.setattr(KernelBuilder, "finish", lambda k, results: built.append(k) or finish(k, results))
+
+    def layers(x, *weights):
+        for w in weights:
+            x = ((x * w).double().sum(-1, keepdim=True) + 1).float() + x.t()
+        return [x]
+
+    counts = []
+    with context():
+        for n in (3, 12):
+            built.clear()
+            _, imported = prepare(layers, torch.rand(8, 8), *[torch.rand(8, 8) for _ in range(n)])
+            run_pipeline(imported.module, "to-kernels", verify=False)
+            counts.append(len(built))
+    assert counts[0] == counts[1] > 0
+
+
+def test_a_number_at_the_end_of_a_long_chain():
+    """A 0-d op may be computed where it is used if sizes decide it: nobody follows thousands of ops to see that, for each of them."""
+    ops = "\n".join(f'%x{k + 1} = "mlirc.sin"(%x{k}) : (tensor<f32>) -> tensor<f32>' for k in range(3000))
+    text = f"func.func @graph(%x0: tensor<f32>) -> tensor<f32> {{ {ops} return %x3000 : tensor<f32> }}"
+    with context():
+        module = ir.Module.parse(text)
+        run_pipeline(module, "to-kernels", verify=False)
+        assert module.operation.get_asm().count("mlircx.kernel") == 3000
 
 
 def test_equal_layers_are_merged_once(monkeypatch):
