@@ -10,7 +10,7 @@ from mlirc.dialects.core.dialect import attribute_value
 from mlirc.dialects.core.tensor_types import info_of
 from mlirc.lowering.module.errors import emit_error
 from mlirc.lowering.module.target_attribute import target_of
-from mlirc.lowering.pipeline.pass_manager import functions
+from mlirc.lowering.pipeline.pass_manager import Seen, all_functions, functions
 
 
 def llvm_texts(module: Any) -> Iterator[tuple[str, str, int]]:
@@ -70,8 +70,8 @@ def triton_ops(module: Any) -> list[Any]:
 
 
 def kernel_runs(module: Any) -> dict[str, Any]:
-    """The names of the kernels that functions run, in order, each with the first `mlircx.run` of it."""
-    operations = (op for function in functions(module) for op in function.regions[0].blocks[0].operations)
+    """The names of the kernels that functions run, those of regions first, each with the first `mlircx.run` of it."""
+    operations = (op for one in all_functions(module, Seen()) for op in one.regions[0].blocks[0].operations)
     runs = [op for op in operations if op.operation.name == "mlircx.run"]
     found: dict[str, Any] = {}
     for run in runs:

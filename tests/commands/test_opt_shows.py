@@ -217,9 +217,9 @@ def test_a_graph_of_a_cpu_is_moved_to_a_gpu():
     text = good("opt", "-", "--pipeline", "gpu", "--target", "gpu{arch=sm_90}", "--emit", "triton", text=moved).stdout
     assert "@triton.jit" in text
     loop = good("opt", "-", "-p", "move-to-gpu", text=LOOP.replace("X", X)).stdout
-    assert re.search(r'"mlirc.copy".* : \(tensor<i1, {device = "cuda:0"}>\) -> tensor<i1>\n', loop), (
-        "what the loop asks for"
-    )
+    assert re.search(r'"mlirc.copy".* : \(tensor<i1, {device = "cuda:0"}>\) -> tensor<i1>\n', loop), "asked for"
+    text = good("opt", "-", "--pipeline", "gpu", "--target", "gpu{arch=sm_90}", "--emit", "triton", text=loop).stdout
+    assert "def kernel_0_exp" in text and "def kernel_0_lt" in text
     moved = good("opt", "-", "-p", "move-to-gpu", text=DRAWN).stdout
     assert r"{\22device\22: {\22device\22: \22cuda:0\22}}" in moved
 
