@@ -55,6 +55,26 @@ def test_eagers_answer(fn, dynamic, gpu):
     assert called == ({"aten.sort.default"} if fn is regions.library_calls else set())
 
 
+@pytest.mark.full
+@pytest.mark.parametrize("seed", range(12))
+def test_random_bodies(seed, gpu):
+    """Carried values that are exchanged, kept, and computed of two."""
+    generator = torch.Generator().manual_seed(seed)
+    dtypes = [torch.float32, torch.int64, torch.float32, torch.int32, torch.bfloat16, torch.float32][: 3 + seed % 4]
+    values = [(torch.randn(3, 5, generator=generator) * 4).to(dtype) for dtype in dtypes]
+    other, body = torch.randn(5, generator=generator), regions.random_body(generator, dtypes)
+    want = values
+    for _ in range(seed % 5):
+        want = body(want, other)
+
+    def fn(other, *values):
+        return regions.times(seed % 5, lambda n, *values: body(values, other), *values)[1:]
+
+    with torch.no_grad():
+        compiled = torch.compile(fn, backend="mlirc", fullgraph=True, dynamic=seed % 2 == 1, options=gpu.options)
+        torch.testing.assert_close(list(compiled(other, *values)), list(want))
+
+
 def branch(x, y):
     return torch.cond(x.sum() > 0, lambda x, y: (x @ y.t()) @ x, lambda x, y: x.sin() * y, (x, y))
 
