@@ -9,6 +9,7 @@ That is decided before AOTAutograd, which then sees what shares memory and what 
 """
 
 import operator
+from collections.abc import Sequence
 from operator import getitem
 from typing import Any
 
@@ -89,23 +90,33 @@ def inline(gm: GraphModule, node: Node) -> None:
     """Replaces one call by what its body does."""
     body, _, *given = node.args
     assert isinstance(body, Node)
-    region: GraphModule = attribute(gm, str(body.target))
+    with gm.graph.inserting_before(node):
+        results = results_of_copy(gm, attribute(gm, str(body.target)), given)
+    replace_results(gm.graph, node, results)
+
+
+def results_of_copy(gm: GraphModule, region: GraphModule, given: Sequence[Any]) -> Any:
+    """What a body gives for these values, whose nodes are copied to the place where nodes are inserted."""
     values: dict[Node, Any] = dict(zip(region.graph.find_nodes(op="placeholder"), given, strict=True))
     results: Any = None
-    with gm.graph.inserting_before(node):
-        for inner in region.graph.nodes:
-            if inner.op == "output":
-                results = torch.fx.map_arg(inner.args[0], values.__getitem__)
-            elif inner.op == "get_attr":
-                values[inner] = gm.graph.get_attr(held(gm, attribute(region, str(inner.target))))
-                values[inner].meta = dict(inner.meta)
-            elif inner.op != "placeholder":
-                values[inner] = gm.graph.node_copy(inner, values.__getitem__)
+    for inner in region.graph.nodes:
+        if inner.op == "output":
+            results = torch.fx.map_arg(inner.args[0], values.__getitem__)
+        elif inner.op == "get_attr":
+            values[inner] = gm.graph.get_attr(held(gm, attribute(region, str(inner.target))))
+            values[inner].meta = dict(inner.meta)
+        elif inner.op != "placeholder":
+            values[inner] = gm.graph.node_copy(inner, values.__getitem__)
+    return results
+
+
+def replace_results(graph: Graph, node: Node, results: Any) -> None:
+    """Makes the users of a call's results use others, and erases the call."""
     for user in list(node.users):
         if user.target is not getitem:
             raise AssertionError(f"{user} takes all results of {node}")
-        replace(gm.graph, user, results[user.args[1]])
-    gm.graph.erase_node(node)
+        replace(graph, user, results[user.args[1]])
+    graph.erase_node(node)
 
 
 def replace(graph: Graph, node: Node, value: Any) -> None:

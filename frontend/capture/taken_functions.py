@@ -2,10 +2,12 @@
 
 from torch.fx import GraphModule
 
+from mlirc.frontend.capture.associative_scans import write_out_scans
 from mlirc.frontend.capture.counting_loops import carry_tensors
 from mlirc.frontend.capture.nested_regions import inline_regions
 
 
 def rewrite_functions(gm: GraphModule) -> None:
     inline_regions(gm)
+    write_out_scans(gm)
     carry_tensors(gm)

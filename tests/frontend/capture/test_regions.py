@@ -6,7 +6,8 @@ from itertools import product
 import pytest
 import torch
 from click.testing import CliRunner
-from torch._higher_order_ops import scan, while_loop
+from torch._higher_order_ops import associative_scan, scan, while_loop
+from torch._higher_order_ops.associative_scan import associative_scan_op
 from torch._higher_order_ops.map import map as each
 from torch.utils._pytree import tree_leaves
 
@@ -222,6 +223,26 @@ def test_gradients_of_a_map(inputs):
         want = torch.autograd.grad(sum(z.sum() for pair in each_row for z in pair), (x, y))
     torch.testing.assert_close(found, want)
     assert [graph.kind for graph in statistics.graphs] == ["forward", "backward"]
+    assert not any(graph.aten for graph in statistics.graphs)
+
+
+def linear(a, b):
+    """Of y = a0 x + a1 and then b0 x + b1."""
+    return [a[0] * b[0], a[1] * b[0] + b[1]]
+
+
+@pytest.mark.parametrize("n", [7, *(pytest.param(n, marks=pytest.mark.full) for n in (1, 2, 3, 4, 5, 6, 16, 33))])
+def test_an_associative_scan_whose_operator_is_in_the_graph(n, no_grad):
+    """As `combine_mode="pointwise"` has it, which takes tensors of a GPU alone. In eager the operator takes its steps from "generic"."""
+    statistics.reset()
+    x = torch.rand(n, 3, requires_grad=True)
+    fn = lambda x: associative_scan_op(lambda a, b, c, d: linear((a, b), (c, d)), [x, x.sin()], ())
+    compiled = torch.compile(fn, backend="mlirc", fullgraph=True, dynamic=False, options={"fallback": "error"})
+    with torch.enable_grad():
+        want, found = associative_scan(linear, [x, x.sin()], 0, combine_mode="generic"), compiled(x)
+        torch.testing.assert_close(list(found), list(want))
+        ends = [sum((y * y).sum() for y in made) for made in (want, found)]
+        torch.testing.assert_close(*(torch.autograd.grad(end, x) for end in ends))
     assert not any(graph.aten for graph in statistics.graphs)
 
 

@@ -137,9 +137,10 @@ def test_gradients(fn, dynamic, sizes):
     check(fn, cuda(steps, batch, width), cuda(batch, width), *weights, gradients=True, dynamic=dynamic, limit=2e-4)
 
 
-def test_associative_scan():
-    x = cuda(100, 7)
-    check(lambda x: associative_scan(lambda a, b: a * b + a, x, 0, combine_mode="generic"), x, gradients=True)
+@pytest.mark.parametrize("mode", ["pointwise", "generic"])
+def test_associative_scan(mode):
+    x = cuda(100, 7) / 2
+    check(lambda x: associative_scan(lambda a, b: a * b + a, x, 0, combine_mode=mode), x, gradients=True, dynamic=False)
 
 
 def test_attention_and_convolutions_within_a_loop():
