@@ -18,7 +18,7 @@ from mlirc.frontend.capture.lazy_results import in_memory, with_flags
 from mlirc.frontend.capture.result_views import is_view, seen_by, with_views
 from mlirc.frontend.capture.views_to_replay import with_replays
 from mlirc.frontend.cuda_graphs.facts import returned_to_user
-from mlirc.frontend.driver.verification import PROOFS
+from mlirc.frontend.driver.verification import EACH_STAGE, PROOFS
 from mlirc.frontend.graph.aten_graph import AtenGraph
 from mlirc.frontend.importer.importer import Imported, import_graph
 from mlirc.frontend.importer.result_outputs import Outputs
@@ -122,7 +122,14 @@ def run_stage(lowering: Lowering, stage: str) -> Lowering:
         for call in lowering.after_pass:
             call()
 
-    how = {"record": record, "verify": False, "verify_others": True, "proofs": PROOFS, "given": lowering.given}
+    how: dict[str, Any] = {
+        "record": record,
+        "verify": False,
+        "verify_others": True,
+        "proofs": PROOFS,
+        "each": EACH_STAGE,
+    }
+    how |= {"given": lowering.given}
     run_pipeline(lowering.module, text, after_pass if lowering.after_pass else None, **how)
     if record.ledger.fusion is not None and stage == list(lowering.graph.stages)[-1]:
         record.ledger.fusion.check_plan()

@@ -194,17 +194,19 @@ def run_pipeline(
     proofs: str = "tried",
     given: Given | None = None,
     verify_others: bool = False,
+    each: bool = True,
 ) -> PipelineRun:
     """Run the passes of `pipeline` on `module`, in place. `after_pass(step, module)` is called after each.
 
     A module without a target gets the host's (module/target_attribute.py). `given` are fields of passes that no text sets,
     by the pass's name: {"lower-kernels": {"listener": f}}.
 
-    MLIR verifies after each pass; the form that the last one leaves is verified in full, and if it is wrong, the forms
-    before, to find the pass that did it. With `verify_others` so is what each pass leaves that is not mlirc's own, with proofs that are
-    tried. Without `verify` that is left to a later call with the same record, to verify_result, or for when a
-    pass fails. Raises PipelineError for a pipeline that is wrong, or that is not for a module of this form; PassError when
-    a pass fails; StageError where the module given was wrong already. `proofs` as in verify_stage.
+    MLIR verifies after each pass, if not `each` after the last one and those that are not mlirc's own; the form that the last
+    one leaves is verified in full, and if it is wrong, the forms before, to find the pass that did it. With `verify_others` so
+    is what each pass leaves that is not mlirc's own, with proofs that are tried. Without `verify` that is left to a later call
+    with the same record, to verify_result, or for when a pass fails. Raises PipelineError for a pipeline that is wrong, or that
+    is not for a module of this form; PassError when a pass fails; StageError where the module given was wrong already. `proofs`
+    as in verify_stage.
     """
     record = record or PipelineRun()
     with context():
@@ -214,14 +216,15 @@ def run_pipeline(
             ensure_target(module)
         except TargetError as error:
             raise PipelineError(str(error)) from error
-        for step, run in steps:
+        for number, (step, run) in enumerate(steps, 1):
             start = time.perf_counter()
             before.append((step, module.operation.clone(ip=False)))  # cheap; its text is only needed when a pass fails
             record.ledger.between_passes()
             try:
                 run(module, record.ledger)
-                module.operation.verify()
-                _need_graph(module, before[-1][1])
+                if each or number == len(steps) or given_by_others(step.name):
+                    module.operation.verify()
+                    _need_graph(module, before[-1][1])
             except Exception as error:
                 try:  # who gave it what it failed on?
                     _verify_result(before[-1][1], before[:-1], record.known, proofs)
@@ -230,7 +233,8 @@ def run_pipeline(
                         raise
                 if isinstance(error, PipelineError):
                     raise
-                raise _pass_error(*before[-1], error) from error
+                failed, given_to = next((x for x in reversed(before) if _is_valid(x[1])), before[-1])
+                raise _pass_error(failed, given_to, error) from error
             if verify_others and given_by_others(step.name):
                 verify_result(module, record, "tried")
             record.passes.append(PassRun(str(step), time.perf_counter() - start))
@@ -249,6 +253,14 @@ def _need_graph(module: ir.Module, given: ir.Module) -> None:
     symbols = ir.SymbolTable(given.operation)
     if "graph" in symbols:
         raise StageError(symbols["graph"], "the pass erased @graph", "change what the function computes, and keep it")
+
+
+def _is_valid(module: ir.Module) -> bool:
+    """Whether MLIR finds it right. Of passes that it was not asked about, the first that left what it finds wrong is the one that failed."""
+    try:
+        return module.operation.verify()
+    except ir.MLIRError:
+        return False
 
 
 def verify_result(module: ir.Module, record: PipelineRun, proofs: str) -> None:

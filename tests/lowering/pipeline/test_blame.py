@@ -6,6 +6,7 @@ import pytest
 
 from mlirc.dialects.core.bindings import ir
 from mlirc.dialects.core.context import context
+from mlirc.lowering.passes.simplify.eliminate_views import EliminateViews
 from mlirc.lowering.pipeline.pass_manager import PassError, PipelineRun, passes, register, run_pipeline
 from mlirc.lowering.pipeline.pipelines import pipeline
 
@@ -72,3 +73,23 @@ def test_a_pass_that_trips_over_what_it_was_given_is_named_itself():
     text = GRAPH.replace("%q, %m)", "%q, %flat)").replace(f"{Q}, {M})", f"{Q}, tensor<32x32xf32>)")
     with context(), pytest.raises(PassError, match=r"^pass 'trips' failed"):
         run_pipeline(ir.Module.parse(text), "cse,trips")
+
+
+@pytest.mark.parametrize("each", [True, False])
+@pytest.mark.parametrize("rest", ["hoist-gathers", "hoist-gathers,trips", "cse,hoist-gathers"])
+def test_a_pass_of_ours_that_leaves_what_mlir_refuses_is_named(each, rest, monkeypatch):
+    """Where MLIR is asked after the last pass alone, too."""
+
+    def returns_another(self, function, ledger):
+        block = function.regions[0].blocks[0]
+        list(block.operations)[-1].operation.operands[0] = block.arguments[2]
+
+    monkeypatch.setattr(EliminateViews, "run", returns_another)
+    with (
+        context(),
+        pytest.raises(PassError, match=r"^pass 'eliminate-views' failed.*type of return operand 0") as raised,
+    ):
+        run_pipeline(ir.Module.parse(GRAPH), f"cse,eliminate-views,{rest}", verify=False, each=each)
+    assert raised.value.step == "eliminate-views"
+    with context(), pytest.raises(PassError, match="eliminate-views"):
+        run_pipeline(ir.Module.parse(raised.value.module_text), raised.value.step)
