@@ -32,7 +32,7 @@ class AccumulateEmbeddings:
     TIED     the other addend is a matmul that nothing else reads. Rows of equal tokens are added up first, as eager
              does: a long chain of additions to a large number would lose digits.
     elide-copies then lets the additions write where the zeros or the matmul are: a vocabulary's gradient is
-    written once. Float32 and float64 on a CPU; scaling by frequency stays with ATen.
+    written once. Float32 and float64 on a CPU; scaling by frequency, and a padding index that is a symbol, stay with ATen.
     """
 
     name = "accumulate-embeddings"
@@ -55,7 +55,7 @@ class AccumulateEmbeddings:
 
 
 def is_ours(op: Any) -> bool:
-    by_frequency = arguments(op)[4]
+    padding, by_frequency = arguments(op)[3:5]
     info = info_of(op.results[0])
     index = info_of(op.operands[1])
     return (
@@ -63,6 +63,7 @@ def is_ours(op: Any) -> bool:
         and info.dtype in (torch.float32, torch.float64)
         and info == TensorInfo(info.dtype, info.shape)
         and index.dtype in (torch.int64, torch.int32)
+        and isinstance(padding, int)
         and not by_frequency
     )
 
@@ -96,7 +97,7 @@ def accumulated(op: Any, add: Any | None) -> ir.Value:
     n = product(info_of(tokens).shape)
     rows = flat(g, grad, [n, info.shape[1]])
     tokens = g.cast(flat(g, tokens, [n]), torch.int64)
-    if isinstance(padding, int) and padding >= 0:
+    if padding >= 0:
         seen = g.unsqueeze(g.ne(tokens, padding), 1)
         rows = g.select(seen, rows, 0.0)
     if add is None:

@@ -118,3 +118,21 @@ def test_the_product_is_somebody_elses_too():
         return total, product * 2
 
     torch.testing.assert_close(compiled(f)(x, g, w), f(x, g, w))
+
+
+@pytest.mark.parametrize("static", [True, False], ids=["known sizes", "symbolic sizes"])
+@pytest.mark.parametrize("tied", [True, False])
+def test_a_padding_index_that_is_a_symbol(tied, static):
+    """It counts from the end where it is negative: under symbolic sizes it is then made of one."""
+    weight, tokens = torch.randn(9, 4, requires_grad=True), torch.arange(9).remainder(7) + 2
+
+    def function(weight, tokens, n):
+        rows = torch.nn.functional.embedding(tokens, weight, padding_idx=n)
+        return ((rows @ weight.t() if tied else rows) * 3).square().sum()
+
+    if static:
+        torch._dynamo.mark_static(weight)
+    call = compiled(function, dynamic=True)
+    for n in (2, 3, -1, 8, 0, -2):
+        (found,), (wanted,) = (torch.autograd.grad(f(weight, tokens, n), weight) for f in (call, function))
+        torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-4)
