@@ -13,29 +13,16 @@ from typing import Any
 import torch
 from torch.fx import GraphModule, Node
 
-from mlirc.frontend.capture.complex_parts import OWN, PART, chains
+from mlirc.frontend.capture.complex_chains import PART, VIEWS, ChainRewriter, rewrite_chains
 from mlirc.frontend.strides.dimension_order import row_major
 from mlirc.frontend.strides.dimension_order import same as same_size
-from mlirc.frontend.torch_compat.fake_tensors import detect_fake_mode
 
 aten = torch.ops.aten
 
 
 def pair_complex(gm: GraphModule) -> None:
     """Rewrites an ATen graph in place."""
-    found = [node for node in gm.graph.nodes if node.op == "call_function" and moves(node)]
-    mode = detect_fake_mode([node.meta["val"] for node in found])
-    if mode is None:
-        return
-    chosen = set(found)
-    while wrong := {node for node in chosen if not may_end(node, chosen)}:
-        chosen -= wrong
-    gained = {node for chain in chains(chosen) if gains(chain) for node in chain}
-    if gained:
-        with mode, torch.no_grad():
-            PairsRewriter(gm, gained).run()
-        gm.graph.eliminate_dead_code()
-        gm.recompile()
+    rewrite_chains(gm, moves, may_end, gains, PairsRewriter)
 
 
 def moves(node: Node) -> bool:
@@ -82,35 +69,14 @@ def complex_operands(node: Node) -> list[Node]:
     return [x for x in node.all_input_nodes if isinstance(x.meta.get("val"), torch.Tensor)]
 
 
-class PairsRewriter:
-    def __init__(self, gm: GraphModule, chosen: set[Node]):
-        self.graph, self.chosen = gm.graph, chosen
-        self.known: dict[Node, Node] = {}
+class PairsRewriter(ChainRewriter):
+    def one(self, node: Node) -> None:
+        made = self.known[node] = RULES[node.target](self, node, *node.args)
+        if self.is_read_outside(node):
+            self.give_away(node, self.as_new(made))
 
-    def run(self) -> None:
-        for node in [node for node in self.graph.nodes if node in self.chosen]:
-            self.source = node
-            with self.graph.inserting_before(node):
-                made = self.known[node] = RULES[node.target](self, node, *node.args)
-                if any(user not in self.chosen for user in node.users):
-                    whole = self.call(aten.view_as_complex.default, self.row_major(made))
-                    old, new = node.meta["val"], whole.meta["val"]
-                    assert (old.dtype, old.shape, old.stride()) == (new.dtype, new.shape, new.stride()), node.name
-                    whole.meta[OWN] = True
-                    node.replace_all_uses_with(whole, delete_user_cb=lambda user: user not in self.chosen)
-
-    def call(self, target: Any, *args: Any, **kwargs: Any) -> Node:
-        """A call, with its fake result."""
-        made = self.graph.call_function(target, args, kwargs)
-        told = {name: x for name, x in self.source.meta.items() if name not in ("val", "tensor_meta", "original_aten")}
-        values = torch.fx.map_arg((args, kwargs), lambda x: x.meta["val"])
-        made.meta = told | {"val": target(*values[0], **values[1])}
-        return made
-
-    def row_major(self, x: Node) -> Node:
-        if is_as_new(x.meta["val"]):
-            return x
-        return self.call(aten.clone.default, x, memory_format=torch.contiguous_format)
+    def as_new(self, x: Node) -> Node:
+        return x if is_as_new(x.meta["val"]) else self.row_major(x)
 
     def pairs(self, x: Node) -> Node:
         """A real tensor with a dimension of 2 more, the last."""
@@ -150,9 +116,7 @@ def grown(rewrite: PairsRewriter, node: Node, x: Node, sizes: Any, dim: int, *re
 
 def sized(rewrite: PairsRewriter, node: Node, x: Node, sizes: Any) -> Node:
     pairs = rewrite.pairs(x)
-    return rewrite.call(
-        node.target, rewrite.row_major(pairs) if node.target is aten.view.default else pairs, [*sizes, 2]
-    )
+    return rewrite.call(node.target, rewrite.as_new(pairs) if node.target is aten.view.default else pairs, [*sizes, 2])
 
 
 def permuted(rewrite: PairsRewriter, node: Node, x: Node, dims: Any) -> Node:
@@ -176,15 +140,6 @@ def zeros(rewrite: PairsRewriter, node: Node, sizes: Any) -> Node:
     return rewrite.call(aten.full.default, [*sizes, 2], 0.0, dtype=PART[value.dtype], device=value.device)
 
 
-VIEWS = {
-    aten.view.default,
-    aten.expand.default,
-    aten.permute.default,
-    aten.unsqueeze.default,
-    aten.squeeze.dim,
-    aten.select.int,
-    aten.slice.Tensor,
-}
 ZEROS = {aten.zeros.default, aten.new_zeros.default, aten.zeros_like.default, aten.new_empty_strided.default}
 TWICE = {aten.slice_backward.default, aten.select_backward.default}  # write zeros, then a part of these
 TYPE = {"dtype", "layout", "device"}

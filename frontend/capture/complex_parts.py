@@ -16,12 +16,10 @@ from typing import Any
 import torch
 from torch.fx import GraphModule, Node
 
-from mlirc.frontend.torch_compat.fake_tensors import detect_fake_mode
+from mlirc.frontend.capture.complex_chains import PART, VIEWS, ChainRewriter, rewrite_chains
 
 aten = torch.ops.aten
 Parts = tuple[Any, Any]
-OWN = "no view, though its operator gives one"  # a key of a node's metadata
-PART = {torch.complex64: torch.float32, torch.complex128: torch.float64}
 BOUNDARY = 1.6  # what reading or writing a complex tensor by its parts costs, in products of complex tensors by ATen
 EXPONENTIAL = 50
 """What ATen's exponential of complex numbers costs, which is computed one number after another, in the same."""
@@ -29,19 +27,7 @@ EXPONENTIAL = 50
 
 def split_complex(gm: GraphModule) -> None:
     """Rewrites an ATen graph in place."""
-    found = [node for node in gm.graph.nodes if node.op == "call_function" and is_elementwise(node)]
-    mode = detect_fake_mode([node.meta["val"] for node in found])
-    if mode is None:
-        return
-    chosen = set(found)
-    while wrong := {node for node in chosen if not (may_begin(node, chosen) and may_end(node, chosen))}:
-        chosen -= wrong
-    gained = [node for chain in chains(chosen) if gains(chain) for node in chain]
-    if gained:
-        with mode, torch.no_grad():
-            PartsRewriter(gm, set(gained)).run()
-        gm.graph.eliminate_dead_code()
-        gm.recompile()
+    rewrite_chains(gm, is_elementwise, may_be, gains, PartsRewriter)
 
 
 # ---- which chains
@@ -62,9 +48,10 @@ def is_elementwise(node: Node) -> bool:
     return node.target not in MULTIPLICATIONS | SUMS or not node.kwargs  # a sum may have a factor
 
 
-def may_begin(node: Node, chosen: set[Node]) -> bool:
-    """Whether the complex operands that others make are what is in memory."""
-    return not any(x.meta["val"].is_conj() for x in node.all_input_nodes if x not in chosen)
+def may_be(node: Node, chosen: set[Node]) -> bool:
+    """Whether the complex operands that others make are what is in memory, and its result may end a chain where it does."""
+    begins = not any(x.meta["val"].is_conj() for x in node.all_input_nodes if x not in chosen)
+    return begins and may_end(node, chosen)
 
 
 def may_end(node: Node, chosen: set[Node]) -> bool:
@@ -88,19 +75,6 @@ def is_moved(node: Node) -> bool:
     return node.target in VIEWS or node.target in (aten._conj.default, aten.view_as_complex.default)
 
 
-def chains(chosen: set[Node]) -> list[list[Node]]:
-    """The nodes in groups that share complex values."""
-    group: dict[Node, list[Node]] = {}
-    for node in sorted(chosen):
-        mine = group.setdefault(node, [node])
-        for x in node.all_input_nodes:
-            other = group.get(x)
-            if other is not None and other is not mine and x.meta["val"].is_complex():
-                mine += other
-                group |= dict.fromkeys(other, mine)
-    return list({id(one): one for one in group.values()}.values())
-
-
 def gains(chain: list[Node]) -> bool:
     inside = set(chain)
     before = sum(cost(node) for node in chain)
@@ -116,46 +90,15 @@ def cost(node: Node) -> float:
 # ---- the rewrite
 
 
-class PartsRewriter:
-    def __init__(self, gm: GraphModule, chosen: set[Node]):
-        self.graph, self.chosen = gm.graph, chosen
-        self.known: dict[Node, Parts] = {}
-
-    def run(self) -> None:
-        for node in [node for node in self.graph.nodes if node in self.chosen]:
-            self.source = node
-            with self.graph.inserting_before(node):
-                self.one(node)
-
+class PartsRewriter(ChainRewriter):
     def one(self, node: Node) -> None:
         made = RULES[node.target](self, node)
         if not node.meta["val"].is_complex():
             self.put(node, made)
             return
         self.known[node] = made
-        if any(user not in self.chosen for user in node.users):
-            whole = self.call(aten.view_as_complex.default, self.stacked(*made))
-            whole.meta[OWN] = True
-            self.put(node, whole, lambda user: user not in self.chosen)
-
-    def put(self, node: Node, made: Node, where: Callable[[Node], bool] = lambda user: True) -> None:
-        """`made` in place of the node, for those users."""
-        old, new = node.meta["val"], made.meta["val"]
-        assert (old.dtype, old.shape) == (new.dtype, new.shape), node.name
-        if old.stride() != new.stride():
-            made = self.row_major(made)
-        node.replace_all_uses_with(made, delete_user_cb=where)
-
-    def call(self, target: Any, *args: Any, **kwargs: Any) -> Node:
-        """A call, with its fake result."""
-        made = self.graph.call_function(target, args, kwargs)
-        told = {name: x for name, x in self.source.meta.items() if name not in ("val", "tensor_meta", "original_aten")}
-        values = torch.fx.map_arg((args, kwargs), lambda x: x.meta["val"])
-        made.meta = told | {"val": target(*values[0], **values[1])}
-        return made
-
-    def row_major(self, x: Node) -> Node:
-        return self.call(aten.clone.default, x, memory_format=torch.contiguous_format)
+        if self.is_read_outside(node):
+            self.give_away(node, self.stacked(*made))
 
     def stacked(self, re: Node, im: Node) -> Node:
         return self.call(aten.cat.default, [self.call(aten.unsqueeze.default, x, -1) for x in (re, im)], -1)
@@ -275,15 +218,6 @@ def moved(rewrite: PartsRewriter, node: Node) -> Parts:
 
 MULTIPLICATIONS = {aten.mul.Tensor}
 SUMS = {aten.add.Tensor, aten.sub.Tensor}
-VIEWS = {
-    aten.view.default,
-    aten.expand.default,
-    aten.permute.default,
-    aten.unsqueeze.default,
-    aten.squeeze.dim,
-    aten.select.int,
-    aten.slice.Tensor,
-}
 COSTS: dict[Any, float] = {aten.exp.default: EXPONENTIAL, aten.abs.default: 2}
 RULES: dict[Any, Callable[[PartsRewriter, Node], Any]] = {
     **dict.fromkeys(MULTIPLICATIONS, multiplied),
