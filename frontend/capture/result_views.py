@@ -17,9 +17,10 @@ from mlirc.codegen.abi.lazy_tensors import is_traced_zero
 from mlirc.frontend.capture.complex_chains import OWN
 from mlirc.frontend.errors import UnsupportedGraph
 from mlirc.frontend.importer import views
-from mlirc.frontend.importer.importer import storage, storage_of
+from mlirc.frontend.importer.graph_results import storage_of
 from mlirc.frontend.importer.result_outputs import Layout, Outputs
 from mlirc.frontend.strides.dimension_order import is_row_major
+from mlirc.frontend.torch_compat.fake_tensors import storage_id
 
 DETACH = torch.ops.aten.detach.default
 CUT = (DETACH, torch.ops.aten.view.dtype)
@@ -36,7 +37,9 @@ def with_views(gm: GraphModule, outputs: Outputs, returned: int) -> list[tuple[s
     """
     nodes: list[Any] = list(gm.graph.output_node().args[0])  # type: ignore[arg-type]
     own = {node for node in nodes[:returned] if isinstance(node, Node)}
-    inputs = {storage(x) for n in gm.graph.find_nodes(op="placeholder") if isinstance(x := value_of(n), torch.Tensor)}
+    inputs = {
+        storage_id(x) for n in gm.graph.find_nodes(op="placeholder") if isinstance(x := value_of(n), torch.Tensor)
+    }
     groups: dict[int, dict[Node, int]] = {}
     made: dict[Node, tuple[str, Any]] = {}
     for node, (kind, k) in zip(nodes, outputs, strict=True):

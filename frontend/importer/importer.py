@@ -19,7 +19,7 @@ from mlirc.codegen.aten.overridden_kernels import computes_otherwise
 from mlirc.dialects.control_flow.region_ops import REGION_OPS
 from mlirc.dialects.core import symbols
 from mlirc.dialects.core.bindings import func, ir
-from mlirc.dialects.core.dialect import IMPORTS, OPS, attribute_value, create
+from mlirc.dialects.core.dialect import IMPORTS, OPS, create
 from mlirc.dialects.core.graph_builder import GraphBuilder, NotOurs, UnequalSizes
 from mlirc.dialects.core.symbols import Expr, Int
 from mlirc.dialects.core.tensor_types import TensorInfo, info_of, type_of
@@ -27,14 +27,14 @@ from mlirc.frontend.errors import UnsupportedGraph
 from mlirc.frontend.importer import (
     aten_import,
     collectives,
-    empty_extremes,
+    empty_operands,
     refused_operands,
     storage_readers,
     triton_kernels,
-    unread_indices,
     views,
 )
 from mlirc.frontend.importer.bodies import all_nodes, attribute, has_regions, is_shared_region, nested_constants
+from mlirc.frontend.importer.graph_results import return_results
 from mlirc.frontend.importer.locations import erase_from, location_of, mark
 from mlirc.frontend.importer.refused_dtypes import refused
 from mlirc.frontend.importer.regions import import_regions
@@ -144,14 +144,14 @@ class GraphImporter:
             if isinstance(value, torch.SymInt):
                 continue  # its expression stands for it
             if isinstance(value, torch.Tensor):
-                self.argument_of_storage.setdefault(storage(value), index)
+                self.argument_of_storage.setdefault(storage_id(value), index)
             self.values[node] = block.arguments[index]
         with ir.InsertionPoint(block):
             for node in placeholders:
                 if isinstance(node.meta.get("val"), torch.SymBool):
                     self.values[node] = GraphBuilder().cast(self.values[node], torch.bool)
             self.nodes()
-            self.finish(function)
+            return_results(self, function)
         set_target(self.imported.module, host_target(is_on_gpu(self.gm)))
         self.imported.regions = list(self.shared.values())
         self.imported.aten = {name: (count, self.aten_reasons[name]) for name, count in self.aten_counts.items()}
@@ -301,12 +301,10 @@ class GraphImporter:
                 erase_from(marked)
         if rule is not None and any(isinstance(v, torch.Tensor) and tensor_info(v).may_overlap for v in flat(promised)):
             rule, reason = None, "elements of the result share memory"  # a kernel would write each of them
-        if rule is not None and unread_indices.may_be_unread(node):
-            rule, reason = None, unread_indices.REASON
+        if rule is not None and (why := empty_operands.refusal(node)):
+            rule, reason = None, why
         if rule is not None and refused_operands.refused(node):
             rule, reason = None, refused_operands.REASON
-        if rule is not None and empty_extremes.may_have_no_elements(node):
-            rule, reason = None, empty_extremes.REASON
         if rule is not None:
             infos = [tensor_info(v) if isinstance(v, torch.Tensor) else None for v in flat(promised)]
             builder = GraphBuilder(infos[0] if infos else None, infos)
@@ -425,45 +423,6 @@ class GraphImporter:
             raise UnsupportedGraph(f"{target} of a float that is a graph input has no op in the dialect")
         return getattr(builder, name)(*(builder.cast(x, torch.float64) for x in args))
 
-    # ---- results
-
-    def finish(self, function: Any) -> None:
-        results: Any = self.gm.graph.output_node().args[0]
-        operands: list[ir.Value] = []
-        groups: list[str] = []
-        position_of: dict[Node, int] = {}
-        group_of_storage: dict[int, str] = {}
-        builder = GraphBuilder()
-        for item in results:
-            value = self.argument_value(item)
-            if not isinstance(item, Node) or not isinstance(value, (ir.Value, Expr)):
-                self.imported.outputs.append(("value", value))
-                continue
-            if item not in position_of:
-                fake = item.meta.get("val")
-                if isinstance(value, Expr):
-                    value = create("size", [], [ir.IntegerType.get_signless(64)], {"expr": str(value)}).out
-                    groups.append("size")
-                elif isinstance(fake, torch.Tensor):
-                    value = self.with_type(value, tensor_info(fake))
-                    key = storage_of(item)
-                    argument = viewed_argument(value, self.argument_of_storage.get(key))
-                    fresh = f"g{len(group_of_storage)}"
-                    groups.append(f"arg{argument}" if argument is not None else group_of_storage.setdefault(key, fresh))
-                else:
-                    value = builder.cast(value, torch.float64)
-                    groups.append(f"float{len(groups)}")
-                position_of[item] = len(operands)
-                operands.append(value)
-            kinds = {torch.SymFloat: "item", torch.SymBool: "truth"}
-            kind = kinds.get(type(item.meta.get("val")), "result")
-            self.imported.outputs.append((kind, position_of[item]))
-        func.ReturnOp(operands)
-        inputs = [argument.type for argument in function.arguments]
-        function_type = ir.FunctionType.get(inputs, [v.type for v in operands])
-        function.attributes["function_type"] = ir.TypeAttr.get(function_type)
-        function.attributes["mlirc.results"] = ir.ArrayAttr.get([ir.StringAttr.get(g) for g in groups])
-
 
 def is_on_gpu(gm: GraphModule) -> bool:
     """Whether a tensor of the graph is on a GPU."""
@@ -474,21 +433,6 @@ def is_on_gpu(gm: GraphModule) -> bool:
 def is_effect_token(node: Node) -> bool:
     """Whether a placeholder is a token that AOTAutograd threads through calls with side effects."""
     return bool(node.users) and all(user.target is with_effects and user.args[0] is node for user in node.users)
-
-
-def viewed_argument(value: ir.Value, otherwise: int | None) -> int | None:
-    """The number of the argument that `value` is, or is a view of, also through ATen calls. Where arguments share memory it is one of them."""
-    if otherwise is None:
-        return None
-    while not isinstance(value.owner, ir.Block):
-        op = value.owner
-        alias = 0 if op.name == "mlirc.view" else -1
-        if op.name == "mlircx.aten":
-            alias = symbols.parse_list(attribute_value(op.attributes["aliases"]))[ir.OpResult(value).result_number]
-        if alias == -1:
-            return otherwise
-        value = op.operands[alias]
-    return ir.BlockArgument(value).arg_number
 
 
 def info_of_fake(fake: Any) -> TensorInfo | None:
@@ -506,15 +450,3 @@ def index_needed(info: TensorInfo) -> bool:
 
 def flat(value: Any) -> list[Any]:
     return list(value) if isinstance(value, (list, tuple)) else [value]
-
-
-def storage(fake: torch.Tensor) -> int:
-    return storage_id(fake)
-
-
-def storage_of(node: Node) -> int:
-    """The storage of the node that this node's result is a view of. The node's own fake tensor may have an older storage,
-    where a pass of PyTorch's has replaced the viewed node."""
-    while (behind := views.viewed(node)) is not None:
-        node = behind
-    return storage(node.meta["val"])
