@@ -10,7 +10,8 @@ from mlirc.dialects.core.bindings import ir
 from mlirc.dialects.core.dialect import OPS, attribute_value
 from mlirc.frontend.graph.observer import Observer
 from mlirc.frontend.statistics import GraphReport, KernelReport
-from mlirc.lowering.analysis.work import Work
+from mlirc.lowering.analysis.work import Work, work_of
+from mlirc.lowering.kernel.nodes import structural_key
 from mlirc.lowering.module.forms import is_generated
 from mlirc.lowering.module.source_lines import source_lines
 from mlirc.lowering.pipeline.pass_manager import PipelineRun, functions
@@ -41,10 +42,12 @@ def read_report(
     aten: Counter[str] = Counter()
     why = {name: reason for name, (_, reason) in why_aten.items()}
     work: dict[tuple, Work] = {}
+    launches = Launches()
     for op in (op for function in (graph, *nested_functions(graph)) for op in function.regions[0].blocks[0].operations):
-        name, key = op.operation.name, ()
+        name, key, part = op.operation.name, (), None
         if name == "mlircx.launch":
-            label, ops, lines = attribute_value(op.attributes["label"]), kernel_ops(op), source_lines(op.location)
+            ops, part = launches.read(op)
+            label, lines = attribute_value(op.attributes["label"]), source_lines(op.location)
             key = (label, *ops, *lines)
             kernels.setdefault(key, KernelReport(label, ops, lines, 0)).launches += 1
         elif name == "mlircx.call" and is_generated(attribute_value(op.attributes["callee"])):
@@ -58,7 +61,7 @@ def read_report(
             aten[called] += 1
             why.setdefault(called, "it has effects" if name.endswith("effect") else "a pass calls it")
         if name not in REGION_OPS:  # what is in it counts once
-            work.setdefault(key, Work()).add(op)
+            work.setdefault(key, Work()).include(part or work_of([op]))
     for key, kernel in kernels.items():
         kernel.read, kernel.written, kernel.flops = texts(work[key])
     report.read, report.written, report.flops = texts(Work.sum(work.values()))
@@ -74,6 +77,22 @@ def read_report(
     of_graphs = ("plan-memory", "TOTAL", "the graph")
     totals = [e.numbers for e in record.ledger.entries if (e.pass_name, e.rule, e.subject) == of_graphs]
     report.buffers = str(totals[0]["bytes_of_slots"])
+
+
+class Launches:
+    """The ops and the work of launches. Equal ones are gone through once: layers of a model are alike."""
+
+    def __init__(self) -> None:
+        self.known: dict[tuple, tuple[list[str], Work]] = {}
+
+    def read(self, launch: Any) -> tuple[list[str], Work]:
+        operands = list(launch.operands)
+        first = tuple([operands.index(x) for x in operands])  # of its bytes, each tensor's count once
+        key = structural_key(launch), attribute_value(launch.attributes["inputs"]), first
+        found = self.known.get(key)
+        if found is None:
+            found = self.known[key] = kernel_ops(launch), work_of([launch])
+        return found
 
 
 def texts(work: Work) -> tuple[str, str, str]:

@@ -48,14 +48,18 @@ class Work:
         self.written = self.written + symbols_sum(map(bytes_of, written))
         self.flops = self.flops + flops_of(op, read, written)
 
+    def include(self, part: "Work") -> None:
+        """Counts the work of other ops too."""
+        self.ops += part.ops
+        self.kernels += part.kernels
+        self.read, self.written = self.read + part.read, self.written + part.written
+        self.flops = self.flops + part.flops
+
     @staticmethod
     def sum(parts: "Iterable[Work]") -> "Work":
         total = Work()
         for part in parts:
-            total.ops += part.ops
-            total.kernels += part.kernels
-            total.read, total.written = total.read + part.read, total.written + part.written
-            total.flops = total.flops + part.flops
+            total.include(part)
         return total
 
 

@@ -11,6 +11,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import mlirc
+from mlirc.frontend.report import report
 
 STAGES = ("import", "simplify", "fuse", "plan", "lower", "emit", "wait")
 
@@ -80,6 +81,23 @@ def test_equal_kernels_count_once_with_their_launches():
     (graph,) = explain(fn, torch.randn(4, 4), torch.randn(4, 4)).data["graphs"]
     (kernel,) = graph["kernels"]
     assert kernel["launches"] == 3 and graph["library"] == {"matmul": 3}
+
+
+def test_equal_launches_are_gone_through_once_and_each_counts(monkeypatch):
+    counted = []
+    monkeypatch.setattr(report, "kernel_ops", lambda launch: counted.append(launch) or ["some"])
+
+    def layers(x, y, w):
+        for _ in range(4):
+            x = torch.tanh(x @ w) + y
+        return torch.tanh(x @ w) + x, x
+
+    with torch.no_grad():
+        (graph,) = explain(layers, torch.rand(8, 8), torch.rand(8, 8), torch.rand(8, 8)).data["graphs"]
+    same, other = graph["kernels"]
+    assert len(counted) == 1 and (same["launches"], other["launches"]) == (4, 1)
+    assert (same["read"], same["flops"]) == (str(4 * 2 * 256), str(4 * 2 * 64))
+    assert (other["read"], other["flops"]) == (str(2 * 256), str(2 * 64))
 
 
 def test_aten_calls_and_why():
