@@ -12,12 +12,13 @@ from mlirc.frontend.fallback.input_starts import with_starts
 from mlirc.frontend.fallback.second_gradients import with_second_gradients
 from mlirc.frontend.fallback.shared_memory import with_memory
 from mlirc.frontend.partition.undefined_tangents import pass_undefined_on
+from mlirc.frontend.strides.view_order import with_view_order
 from mlirc.frontend.torch_compat.dynamo.skipped_guards import with_checks
 
 
 def around_calls(run: Callable, gm: GraphModule, inputs: Sequence[Any], tell: Callable[[Exception], None]) -> Callable:
     """`run`, the callable of the graph `gm`. `tell` gets the reason where eager runs instead."""
-    run = with_second_gradients(pass_undefined_on(run), gm, inputs, tell)
+    run = with_second_gradients(with_view_order(pass_undefined_on(run), gm), gm, inputs, tell)
     run = with_memory(with_starts(run, gm, tell), gm, tell)
     run = with_inference_tensors(with_checks(run, gm, inputs, tell), gm, inputs, tell)
     run = with_modes(run, gm, tell)

@@ -32,6 +32,15 @@ def node_of(results: Sequence[Any]) -> Any:
     return None
 
 
+def behind(result: Any, call: Any) -> list[Any]:
+    """The nodes that were made after a call for a result that is a view of one of its inputs, the first one first."""
+    node, found = result.grad_fn if isinstance(result, torch.Tensor) else None, []
+    while node is not None and node is not call and node._sequence_nr() > call._sequence_nr():
+        found.insert(0, node)
+        node = node.next_functions[0][0] if len(node.next_functions) == 1 else None
+    return [] if node is call else found
+
+
 def is_call(node: Any) -> bool:
     return hasattr(getattr(type(node), "_forward_cls", None), "_aot_id")
 

@@ -1,5 +1,6 @@
 """The order in which autograd's nodes were made."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -16,3 +17,22 @@ def sequence_number():
     if not first._sequence_nr() < second._sequence_nr():
         raise Missing("numbers do not grow")
     return lambda node: node._sequence_nr()
+
+
+@reach(
+    "ordered-nodes",
+    instead="gradients of an input, of which results are views, are added in the order in which AOTAutograd takes these",
+)
+def numbered():
+    """A function that gives nodes their numbers anew: each gets a larger one than that before."""
+    with torch.inference_mode(False), torch.enable_grad():
+        pair: list[Any] = [(torch.ones((), requires_grad=True) * 1).grad_fn for _ in range(2)]
+
+    def renumber(nodes: Sequence[Any]) -> None:
+        for node, number in zip(nodes, sorted(n._sequence_nr() for n in nodes), strict=True):
+            node._set_sequence_nr(number)
+
+    renumber(pair[::-1])
+    if not pair[1]._sequence_nr() < pair[0]._sequence_nr():
+        raise Missing("a node keeps its number")
+    return renumber

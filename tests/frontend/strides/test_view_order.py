@@ -1,0 +1,70 @@
+"""Gradients of an input, of which results are views, are added up in eager's order: their strides are those of the first."""
+
+import random
+
+import pytest
+import torch
+
+VIEWS = {
+    "permute": lambda x: x.permute(2, 1, 3, 0),
+    "two views": lambda x: x.permute(3, 1, 2, 0).narrow(0, 1, 3),
+    "transpose": lambda x: x.transpose(0, 2),
+    "unsqueeze": lambda x: x.unsqueeze(1),
+    "slice": lambda x: x[1:],
+    "select": lambda x: x[..., 2],
+}
+# AOTAutograd lays a result's gradient out as the result is: these are row-major, as the gradients are
+COMPUTED = {
+    "clone": lambda x: x.clone(memory_format=torch.contiguous_format),
+    "sum": torch.sum,
+    "flat": lambda x: x.flatten().sin(),
+}
+INPUTS = {"leaf": lambda x: x * 1, "size of 1": lambda x: x[:, :1], "turned": lambda x: x.permute(3, 1, 0, 2)}
+
+
+def program_of(rng):
+    """Some views, a computation and other views, and in which order they are returned."""
+    steps = [VIEWS[rng.choice([*VIEWS])] for _ in range(rng.randint(1, 3))]
+    steps.insert(rng.randint(0, len(steps)), COMPUTED[rng.choice([*COMPUTED])])
+    returned = rng.sample(range(len(steps)), len(steps))
+
+    def program(x):
+        made = [step(x) for step in steps]
+        return [made[k] for k in returned]
+
+    return program
+
+
+def gradients(f, given):
+    leaf = torch.randn(7, 4, 6, 5, generator=torch.Generator().manual_seed(0), requires_grad=True)
+    x = INPUTS[given](leaf)
+    weighted = [(y * torch.linspace(1, 2 + k, y.numel()).view(y.shape)).sum() for k, y in enumerate(f(x))]
+    return torch.autograd.grad(weighted, [leaf, x])
+
+
+def check(program, given, dynamic=False):
+    torch._dynamo.reset()
+    found = gradients(torch.compile(program, backend="mlirc", dynamic=dynamic), given)
+    for got, eager in zip(found, gradients(program, given), strict=True):
+        assert strides(got) == strides(eager)
+        torch.testing.assert_close(got, eager)
+
+
+def strides(x):
+    return [stride for stride, size in zip(x.stride(), x.shape, strict=True) if size > 1]
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("given", INPUTS)
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.thinned
+def test_gradients_have_eagers_strides(seed, given, dynamic):
+    check(program_of(random.Random(f"{seed} {given}")), given, dynamic)
+
+
+def test_a_view_that_is_returned_twice():
+    def program(x):
+        y = x.transpose(0, 3)
+        return y, y, y[1:], x.clone()
+
+    check(program, "leaf")
