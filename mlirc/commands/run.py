@@ -139,7 +139,7 @@ class _Run:
         self.rewrites, self.traceback = rewrites, traceback
         self.file, self.chosen, self.inputs_file, self.seed = file, chosen, inputs, seed
         self.target, self.printed = target, printed
-        self.called = "graph"
+        self.called, self.threads = "graph", 1
         self.timed = ""  # what is told of --repeat, once it is known that nothing else is wrong
 
     def run(self, each: bool, repeat: int | None, output: str | None) -> None:
@@ -152,6 +152,11 @@ class _Run:
         from mlirc.lowering.pipeline.parser import PipelineError
         from mlirc.lowering.pipeline.pass_manager import PassError
 
+        if each:
+            import torch
+
+            self.threads = torch.get_num_threads()
+            torch.set_num_threads(1)  # threads made here would be lost in the process that checks
         with context():
             try:
                 module = parse_file(self.file)
@@ -205,6 +210,8 @@ class _Run:
 
     def check(self, module: Any, passes: str, inputs: list[Any]) -> None:
         """Checks in a process of its own, which a pass or generated code may end."""
+        import torch
+
         from mlirc.execution.each_pass import MACHINE_CODE_CRASHED
         from mlirc.execution.isolated import Ended, isolated
 
@@ -212,6 +219,7 @@ class _Run:
             click.echo(f"  {line}", err=True)
 
         def work(tell: Any) -> Any:
+            torch.set_num_threads(self.threads)
             try:
                 return self.checked(module, passes, inputs, lambda line: tell(f"{TOLD}{line}"), tell)
             except Failure as failure:

@@ -1,4 +1,8 @@
-"""Runs work in a forked process: a crash, a hang or a lost lock ends that process, and is a result like any other."""
+"""Runs work in a forked process: a crash, a hang or a lost lock ends that process, and is a result like any other.
+
+PyTorch computes there with one thread. A fork leaves the threads of PyTorch's pool behind, and the pool would wait for them for ever.
+Work that sets more knows that its parent has computed with one.
+"""
 
 import ctypes
 import faulthandler
@@ -101,6 +105,8 @@ def _work(work: Callable[[Callable[[str], None]], Any], writer: int, stack: IO[b
     """Runs the work in the child process, and ends it."""
     code = 1
     try:
+        if (torch := sys.modules.get("torch")) is not None:
+            torch.set_num_threads(1)
         faulthandler.disable()
         if stack is not None:
             faulthandler.enable(stack)
