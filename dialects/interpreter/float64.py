@@ -15,6 +15,7 @@ from mlirc.dialects.core.context import context
 from mlirc.dialects.core.dialect import attribute_value, create
 from mlirc.dialects.core.memory_ops import set_arenas
 from mlirc.dialects.core.tensor_types import change_types, element_type, info_of, type_of
+from mlirc.dialects.interpreter.gpu_operators import never_draws
 
 WIDER = {
     torch.float32: torch.float64,
@@ -51,7 +52,10 @@ def draws_random_numbers(op: Any) -> bool:
         return False
     from mlirc.dialects.core import aten_arguments
 
-    return torch.Tag.nondeterministic_seeded in aten_arguments.resolve(attribute_value(op.attributes["op"])).tags
+    operator = aten_arguments.resolve(attribute_value(op.attributes["op"]))
+    if torch.Tag.nondeterministic_seeded not in operator.tags:
+        return False
+    return not never_draws(operator, *aten_arguments.parse(attribute_value(op.attributes["args"])))
 
 
 def writes_nothing(op: Any) -> bool:

@@ -27,6 +27,7 @@ from mlirc.dialects.core.symbols import Int
 from mlirc.dialects.core.tensor_types import TensorInfo, info_of
 from mlirc.dialects.interpreter.callees import CALLEES
 from mlirc.dialects.interpreter.flex_kernels import run_flex
+from mlirc.dialects.interpreter.gpu_operators import call
 from mlirc.dialects.interpreter.kernels import Points, elementwise, fold, operand_dtypes, run_kernel
 from mlirc.dialects.ops.nn.flex_operators import FLEX
 
@@ -296,7 +297,7 @@ class _Interpreter:
         args, kwargs = aten_arguments.decode(
             attribute_value(op.attributes["args"]), [self.operand(x) for x in op.operands], self.symbols, self.objects
         )
-        made = flat(aten_arguments.resolve(name)(*args, **kwargs))
+        made = flat(call(aten_arguments.resolve(name), args, kwargs))
         aliases = symbols.parse_list(attribute_value(op.attributes["aliases"])) if op.results else ()
         return [
             self.aten_result(op, x, r, alias)

@@ -19,6 +19,7 @@ import torch
 
 from mlirc.dialects.core import aten_arguments
 from mlirc.dialects.interpreter.float64 import WIDER, widened
+from mlirc.dialects.interpreter.gpu_operators import call, never_draws
 from mlirc.lowering.files.aten_calls import refusal
 from mlirc.lowering.module.counted import counted
 
@@ -269,18 +270,18 @@ class Evaluation:
         return found
 
     def called(self, called: Any, args: Any, kwargs: Any) -> Any:
-        draws = torch.Tag.nondeterministic_seeded in called.tags
+        draws = torch.Tag.nondeterministic_seeded in called.tags and not never_draws(called, args, kwargs)
         if draws and self.own is None:
             self.drawn[self.number] = [x.dtype for x in tensors_in((args, list(kwargs.values())))]
         if self.own is None:
-            return called(*args, **kwargs)
+            return call(called, args, kwargs)
         if not draws:
             wide = lambda x: WIDER.get(x, x) if isinstance(x, torch.dtype) else x
             with _default_dtype(torch.float64):
-                return called(*_mapped(args, wide), **{k: wide(x) for k, x in kwargs.items()})
+                return call(called, _mapped(args, wide), {k: wide(x) for k, x in kwargs.items()})
         own = iter(self.own.get(self.number, ()))  # in another dtype it would draw other numbers
         narrow = lambda x: x.to(next(own)) if isinstance(x, torch.Tensor) else x
-        found = called(*_mapped(args, narrow), **{k: _mapped(x, narrow) for k, x in kwargs.items()})
+        found = call(called, _mapped(args, narrow), {k: _mapped(x, narrow) for k, x in kwargs.items()})
         return _mapped(found, widened)
 
 
