@@ -44,6 +44,12 @@ class CheckedProgram:
             self.program: Program = compile_module(module, entry=entry, profile=profile)
 
     def __call__(self, inputs: list[Any]) -> list[Any]:
+        self.check(inputs)
+        with torch.no_grad():
+            return self.program(inputs)
+
+    def check(self, inputs: Sequence[Any]) -> None:
+        """Raises what a call with these inputs raises before it begins."""
         check_kinds(self.promises, inputs)
         with context():
             values = bind_symbols(self.function, inputs)
@@ -54,8 +60,6 @@ class CheckedProgram:
             if values and tuple(values.values()) not in self.plans:
                 verify_plan(self.function, values)
                 self.plans.add(tuple(values.values()))
-        with torch.no_grad():
-            return self.program(inputs)
 
 
 # ---- checks, in order: each relies on those before it, and raises InputError

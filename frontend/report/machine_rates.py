@@ -12,6 +12,9 @@ import torch
 
 COPIES = (1 << 20, 1 << 23, 1 << 26, 1 << 27)
 """Bytes that are moved: within a core's cache, within the processor's, and out of it. Smaller copies would measure the call."""
+ON_GPU = (1 << 25, 1 << 27)
+"""Within a GPU's cache, and out of it."""
+TOGETHER = 20  # calls on a GPU that are timed as one, so that no start of a kernel is
 ALONE = 1 << 15
 """Elements that PyTorch copies with one thread."""
 REPEATS = 12
@@ -20,7 +23,9 @@ LEAST = 0.03  # seconds
 
 def copy_rate(bytes_: int, device: str = "cpu") -> float:
     """Bytes a second, read and written, of a copy that moves about so many."""
-    size = min(COPIES, key=lambda known: abs(known.bit_length() - max(bytes_, 1).bit_length()))
+    size = min(
+        COPIES if device == "cpu" else ON_GPU, key=lambda known: abs(known.bit_length() - max(bytes_, 1).bit_length())
+    )
     return _copy_rate(size, device, torch.get_num_threads())
 
 
@@ -58,9 +63,22 @@ def shortest(work: Callable[[], Any], device: str, repeats: int = REPEATS) -> fl
     best, number, first = float("inf"), 0, time.perf_counter()
     while number < repeats or time.perf_counter() - first < LEAST:
         number += 1
-        started = time.perf_counter()
-        work()
-        if device != "cpu":
-            torch.cuda.synchronize()
-        best = min(best, time.perf_counter() - started)
+        best = min(best, seconds_of(work) if device == "cpu" else seconds_on_gpu(work))
     return best
+
+
+def seconds_of(work: Callable[[], Any]) -> float:
+    started = time.perf_counter()
+    work()
+    return time.perf_counter() - started
+
+
+def seconds_on_gpu(work: Callable[[], Any]) -> float:
+    """Seconds a call, of TOGETHER calls one behind the other, by the GPU's clock."""
+    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    begin.record()
+    for _ in range(TOGETHER):
+        work()
+    end.record()
+    end.synchronize()
+    return begin.elapsed_time(end) / (1e3 * TOGETHER)

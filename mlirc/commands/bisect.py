@@ -175,6 +175,7 @@ def case_of(file: str, chosen: Chosen | None, inputs: Any, runs: ExecutedCode, o
     from mlirc.execution.random_inputs import random_inputs
     from mlirc.lowering.files.file import verify_file
     from mlirc.lowering.module.rules import StageError
+    from mlirc.lowering.module.target_attribute import is_on_gpu
     from mlirc.lowering.pipeline.parser import PipelineError, parse
     from mlirc.lowering.pipeline.pass_manager import PassError
     from mlirc.lowering.pipeline.standard_steps import left, standard_steps, text_of
@@ -183,7 +184,8 @@ def case_of(file: str, chosen: Chosen | None, inputs: Any, runs: ExecutedCode, o
     with context():
         try:
             module = parse_file(file)
-            on_gpu = 'device = "cuda' in str(graph_of(module).attributes["function_type"])
+            graph_of(module)
+            on_gpu = is_on_gpu(module)
             found = give_gpus(module) if on_gpu else 0
             give_target(module, file)
             verify_file(module, runs=True)

@@ -180,13 +180,13 @@ class _Run:
 
     def passes(self, module: Any) -> str:
         """All that run before the module is executed: those chosen, and what is left of the way down."""
-        from mlirc.execution.modules import graph_of
+        from mlirc.lowering.module.target_attribute import is_on_gpu
         from mlirc.lowering.pipeline.parser import parse
         from mlirc.lowering.pipeline.pass_manager import runners
         from mlirc.lowering.pipeline.pipelines import stages
         from mlirc.lowering.pipeline.standard_steps import form_of_module, left, standard_steps, text_of
 
-        on_gpu = 'device = "cuda' in str(graph_of(module).attributes["function_type"])
+        on_gpu = is_on_gpu(module)
         if self.target is None:
             self.target = "gpu" if on_gpu else "cpu"
         if self.target == "gpu" and not on_gpu:
@@ -284,8 +284,7 @@ class _Run:
 
     def execute(self, module: Any, passes: str, inputs: list[Any], repeat: int | None) -> Any:
         from mlirc.execution.limited_run import limited_run
-        from mlirc.execution.modules import MachineCode, interpret, placed
-        from mlirc.execution.random_state import Inputs
+        from mlirc.execution.modules import MachineCode, interpret
 
         limited_run(module, passes, self.rewrites)
         try:
@@ -298,12 +297,11 @@ class _Run:
 
             if self.target == "gpu" and not torch.cuda.is_available():
                 raise Failure("--target gpu: PyTorch finds no GPU here; --target interpreter runs any module")
-            given = Inputs(placed(module, inputs), getattr(inputs, "random_state", None))
             code = MachineCode(module)
             running("the machine code")
-            left = code(given)
+            left = code(inputs)
             if repeat:
-                taken = code.seconds(given, repeat)
+                taken = code.seconds(inputs, repeat)
                 self.timed = f"{1e6 * statistics.median(taken):.1f} us, the median of {counted(repeat, 'call')}"
             return left
         except Exception as error:

@@ -16,6 +16,7 @@ from mlirc.dialects.core.graph_signature import result_groups
 from mlirc.dialects.core.tensor_types import info_of
 from mlirc.dialects.interpreter import interpreter
 from mlirc.execution.random_state import begin
+from mlirc.lowering.module.target_attribute import is_on_gpu
 from mlirc.lowering.pipeline.pass_manager import functions
 from mlirc.lowering.pipeline.standard_steps import form_of_module
 
@@ -72,6 +73,10 @@ def given_arguments(module: ir.Module) -> list[Any]:
     return arguments[: len(arguments) - made]
 
 
+class NoGPU(ValueError):
+    """A module with tensors on a GPU, where PyTorch finds none."""
+
+
 def placed(module: ir.Module, inputs: Sequence[Any]) -> list[Any]:
     """Inputs on the devices that the module's arguments are on. Needs an entered context."""
     pairs = zip(given_arguments(module), inputs, strict=True)
@@ -109,36 +114,41 @@ def one_thread_if_small(inputs: Sequence[Any]) -> Iterator[None]:
 
 
 class MachineCode:
-    """A lowered module, verified, compiled and called with checked inputs; with `profile` its ops are timed. Raises what these raise."""
+    """A lowered module, verified, compiled and called with checked inputs, which are first brought to the module's devices; with `profile` its
+    ops are timed. Raises what these raise, and NoGPU."""
 
     def __init__(self, module: ir.Module, profile: bool = False):
         from mlirc.codegen.emit.checked_program import CheckedProgram
 
-        self.module = module
+        self.module, self.on_gpu = module, is_on_gpu(module)
+        if self.on_gpu and not torch.cuda.is_available():
+            raise NoGPU("its tensors are on a GPU, and PyTorch finds none here")
         self.programs = {f.name.value: CheckedProgram(module, f.name.value, profile) for f in functions(module)}
 
     def __call__(self, inputs: Sequence[Any]) -> Outcome:
-        return _called(self.module, inputs, lambda function: self.programs[function.name.value])
+        return _called(self.module, inputs, lambda function: self.programs[function.name.value], place=True)
 
     def seconds(self, inputs: Sequence[Any], times: int) -> list[float]:
         """Seconds of each of `times` calls of @graph alone, on the same memory, after three calls that are not counted. A call ends when GPUs
         have done their part."""
         step, taken = self.step(inputs), []
-        on_gpu = any(isinstance(x, torch.Tensor) and x.is_cuda for x in inputs)
         for _ in range(times + 3):
             start = time.perf_counter()
             step()
-            if on_gpu:
+            if self.on_gpu:
                 torch.cuda.synchronize()
             taken.append(time.perf_counter() - start)
         return taken[3:]
 
     def step(self, inputs: Sequence[Any]) -> Callable[[], Any]:
-        """A call of @graph alone, on memory that stays."""
-        given, prepare = copies(inputs), prepare_of(self.module)
-        if prepare is not None:
-            given += self.programs["prepare"]([given[k] for k in prepare[1]])
-        program = self.programs[graph_of(self.module).name.value].program
+        """A call of @graph alone, on memory that stays. Inputs are checked here, once."""
+        with context():
+            given, prepare = copies(placed(self.module, inputs)), prepare_of(self.module)
+            if prepare is not None:
+                given += self.programs["prepare"]([given[k] for k in prepare[1]])
+            checked = self.programs[graph_of(self.module).name.value]
+            checked.check(given)
+        program = checked.program
 
         def step() -> Any:
             with torch.no_grad():
@@ -151,10 +161,11 @@ def _called(
     module: ir.Module,
     inputs: Sequence[Any],
     callable_of: Callable[[Any], Callable[[list[Any]], list[Any]]],
+    place: bool = False,
 ) -> Outcome:
-    given = copies(inputs)
     begin(inputs)
     with context(), torch.no_grad():
+        given = copies(placed(module, inputs) if place else inputs)
         graph, prepare = graph_of(module), prepare_of(module)
         made = [] if prepare is None else callable_of(prepare[0])([given[k] for k in prepare[1]])
         results = callable_of(graph)([*given, *made])

@@ -23,20 +23,21 @@ class CapturedGraph:
     name: str
     file: Path
     inputs: list[Any]
+    on_gpu: bool = False
 
     def compiled(self, side: Side) -> CompiledSubject:
         """The graph compiled with the passes of a side, called once. The report is read off before kernels are lowered."""
         from mlirc.dialects.core.context import context
-        from mlirc.execution.modules import MachineCode
         from mlirc.frontend.report.report import read_report
         from mlirc.frontend.statistics import GraphReport
+        from mlirc.lowering.module.target_attribute import is_on_gpu
         from mlirc.lowering.pipeline.parser import parse
         from mlirc.lowering.pipeline.pass_manager import PipelineRun, run_pipeline
 
         report, record = GraphReport("captured"), PipelineRun()
         with context():
             module = parsed(self.file)
-            passes = [str(step) for step in parse(side.pipeline_text())]
+            passes = [str(step) for step in parse(side.pipeline_text(is_on_gpu(module)))]
             plan = next(k for k, step in enumerate(passes) if step.startswith("plan-memory")) + 1
             started = time.perf_counter()
             run_pipeline(module, ",".join(passes[:plan]), record=record)
@@ -44,7 +45,8 @@ class CapturedGraph:
             read_report(module, record, {}, report)
             started = time.perf_counter()
             run_pipeline(module, ",".join(passes[plan:]), record=record)
-            code = MachineCode(module)
+            code = machine_code(module, self.name)
+            self.on_gpu = code.on_gpu
             report.seconds["all"] = seconds + time.perf_counter() - started
         started = time.perf_counter()
         outcome = code(self.inputs)
@@ -54,17 +56,18 @@ class CapturedGraph:
     def profiled(self) -> list[dict[str, Any]]:
         """Rows of its kernels and calls, as of mlirc.explain(..., profile=True). Raises CapturesError."""
         from mlirc.dialects.core.context import context
-        from mlirc.execution.modules import MachineCode, graph_of
+        from mlirc.execution.modules import graph_of
         from mlirc.frontend.explain.explain import PROFILED, WARMING
         from mlirc.frontend.report.processor_wait import ProcessorWait
         from mlirc.frontend.report.profile import profile_rows
+        from mlirc.lowering.module.target_attribute import is_on_gpu
         from mlirc.lowering.pipeline.pass_manager import run_pipeline
         from mlirc.lowering.pipeline.pipelines import pipeline
 
         with context():
             module = parsed(self.file)
-            run_pipeline(module, pipeline("cpu"))
-            code = MachineCode(module, profile=True)
+            run_pipeline(module, pipeline("gpu" if is_on_gpu(module) else "cpu"))
+            code = machine_code(module, self.name, profile=True)
             ranges = code.programs[graph_of(module).name.value].program.host.ranges
         step = code.step(self.inputs)
         for _ in range(WARMING):
@@ -92,13 +95,27 @@ class CapturedGraph:
             return None
 
     def finish(self) -> Callable[[], None] | None:
-        return None
+        """What waits for GPUs, after each call."""
+        import torch
+
+        return torch.cuda.synchronize if self.on_gpu else None
 
 
 def tensors(values: list[Any]) -> CallResults:
+    """The tensors of a call, on the CPU."""
     import torch
 
-    return CallResults([x for x in values if isinstance(x, torch.Tensor)], [])
+    return CallResults([x.cpu() for x in values if isinstance(x, torch.Tensor)], [])
+
+
+def machine_code(module: Any, name: str, profile: bool = False) -> Any:
+    """The compiled module. Raises CapturesError where it is for a GPU, and there is none."""
+    from mlirc.execution.modules import MachineCode, NoGPU
+
+    try:
+        return MachineCode(module, profile)
+    except NoGPU as error:
+        raise CapturesError(f"{name}: {error}") from error
 
 
 def parsed(file: Path) -> Any:

@@ -15,7 +15,11 @@ from mlirc.measurement.alternate import Samples, alternate
 from mlirc.measurement.comparing import CLOCKS, verdict
 from mlirc.measurement.intervals import ratio_of_medians
 
-REST = {"kernel": "plan-memory,lower-kernels", "memory": "lower-kernels", "lowered": ""}
+REST = {  # by form, on a CPU and on a GPU
+    "kernel": ("plan-memory,lower-kernels", "plan-memory,split-unaligned,lower-triton,lower-kernels"),
+    "memory": ("lower-kernels", "split-unaligned,lower-triton,lower-kernels"),
+    "lowered": ("", ""),
+}
 
 
 class GainsError(ValueError):
@@ -38,7 +42,7 @@ class MeasuredGraph:
         from mlirc.execution.limited_run import limited_run
         from mlirc.execution.modules import MachineCode
         from mlirc.lowering.files.text import parse_module
-        from mlirc.lowering.module.target_attribute import ensure_target
+        from mlirc.lowering.module.target_attribute import ensure_target, is_on_gpu
         from mlirc.lowering.pipeline.pass_manager import run_pipeline
         from mlirc.lowering.pipeline.standard_steps import form_of_module
 
@@ -52,10 +56,21 @@ class MeasuredGraph:
                     f"{self.file}: --measure executes kernels; after these passes it is in the {form} form"
                 )
             moved = work_in(module)
-            run_pipeline(module, REST[form])
+            run_pipeline(module, REST[form][is_on_gpu(module)])
             code = MachineCode(module)
             code(self.inputs)
-            return FusedGraph(code.step(self.inputs), *moved)
+            return FusedGraph(finished(code.step(self.inputs)) if code.on_gpu else code.step(self.inputs), *moved)
+
+
+def finished(step: Callable[[], Any]) -> Callable[[], Any]:
+    """A call that ends when GPUs have done their part."""
+    import torch
+
+    def call() -> None:
+        step()
+        torch.cuda.synchronize()
+
+    return call
 
 
 @dataclass(frozen=True)
