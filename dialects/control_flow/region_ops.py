@@ -85,15 +85,27 @@ def region_functions(op: Any) -> list[Any]:
     return [function for region in op.regions for function in region.blocks[0].operations]
 
 
+def held_functions(op: Any) -> list[Any]:
+    """As region_functions, of an op that need not be verified."""
+    try:
+        found = region_functions(op)
+    except (ValueError, IndexError, KeyError):  # a verifier says what is wrong
+        return []
+    return [function for function in found if function.operation.name == "func.func" and len(function.regions[0].blocks)]
+
+
 def nested_functions(function: Any) -> Iterator[Any]:
-    """The functions within a function and those that it names, each once and after those within it."""
+    """The functions within a function and those that it names, each once and after those within it.
+
+    The module need not be verified: what is no function, or is missing, is left out.
+    """
     invoked: set[str] = set()
 
     def within(outer: Any) -> Iterator[Any]:
-        for op in list(outer.regions[0].blocks[0].operations):
+        for op in [op for block in outer.regions[0].blocks for op in block.operations]:
             if op.operation.name not in REGION_OPS:
                 continue
-            for inner in region_functions(op):
+            for inner in held_functions(op):
                 if op.operation.name == INVOKE:
                     if inner.name.value in invoked:
                         continue

@@ -7,13 +7,14 @@ So a module lowers on any machine as it did on the one that it comes from.
 
 from typing import Any
 
-from mlirc.dialects.control_flow.region_ops import nested_functions
+from mlirc.dialects.control_flow.region_ops import REGION_OPS
 from mlirc.dialects.core.bindings import ir
 from mlirc.dialects.core.tensor_types import info_of
 from mlirc.lowering.host import host_target
 from mlirc.lowering.target import Target, TargetError, parse_target
 
 ATTRIBUTE = "mlirc.target"
+HOLD_FUNCTIONS = REGION_OPS | {"func.func"}
 
 
 def target_of(op: Any) -> Target:
@@ -40,12 +41,16 @@ def ensure_target(module: Any) -> Target:
 
 
 def is_on_gpu(module: Any) -> bool:
-    """Whether a tensor of its functions is on a GPU."""
-    functions = list(module.operation.regions[0].blocks[0].operations)
-    functions += [inner for op in functions if op.operation.name == "func.func" for inner in nested_functions(op)]
-    blocks = [b for op in functions for r in op.regions for b in r.blocks]
-    types = {x.type for block in blocks for x in block.arguments}
-    types |= {x.type for block in blocks for op in block.operations for x in op.operation.results}
+    """Whether a tensor of its functions, and of those within them, is on a GPU. The module need not be verified."""
+    types: set[ir.Type] = set()
+    left = list(module.operation.regions[0].blocks[0].operations)
+    while left:
+        for block in (block for region in left.pop().regions for block in region.blocks):
+            types |= {x.type for x in block.arguments}
+            for op in block.operations:
+                types |= {x.type for x in op.operation.results}
+                if op.operation.name in HOLD_FUNCTIONS:
+                    left.append(op)
     return any(isinstance(t, ir.RankedTensorType) and _on_gpu(t) for t in types)
 
 

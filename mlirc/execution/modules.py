@@ -78,9 +78,9 @@ class NoGPU(ValueError):
 
 
 def placed(module: ir.Module, inputs: Sequence[Any]) -> list[Any]:
-    """Inputs on the devices that the module's arguments are on. Needs an entered context."""
+    """Copies of the inputs with the same strides, on the devices that the module's arguments are on. Needs an entered context."""
     pairs = zip(given_arguments(module), inputs, strict=True)
-    return [x.to(info_of(argument).device) if isinstance(x, torch.Tensor) else x for argument, x in pairs]
+    return [copied(x, info_of(argument).device) if isinstance(x, torch.Tensor) else x for argument, x in pairs]
 
 
 def interpret(
@@ -143,7 +143,7 @@ class MachineCode:
     def step(self, inputs: Sequence[Any]) -> Callable[[], Any]:
         """A call of @graph alone, on memory that stays. Inputs are checked here, once."""
         with context():
-            given, prepare = copies(placed(self.module, inputs)), prepare_of(self.module)
+            given, prepare = placed(self.module, inputs), prepare_of(self.module)
             if prepare is not None:
                 given += self.programs["prepare"]([given[k] for k in prepare[1]])
             checked = self.programs[graph_of(self.module).name.value]
@@ -165,7 +165,7 @@ def _called(
 ) -> Outcome:
     begin(inputs)
     with context(), torch.no_grad():
-        given = copies(placed(module, inputs) if place else inputs)
+        given = placed(module, inputs) if place else copies(inputs)
         graph, prepare = graph_of(module), prepare_of(module)
         made = [] if prepare is None else callable_of(prepare[0])([given[k] for k in prepare[1]])
         results = callable_of(graph)([*given, *made])
@@ -215,10 +215,12 @@ def same_bits(x: Any, y: Any) -> bool:
     return torch.equal(first, second)
 
 
-def copied(x: torch.Tensor) -> torch.Tensor:
+def copied(x: torch.Tensor, device: str | None = None) -> torch.Tensor:
+    """A copy with the same strides, on the same or another device."""
     if x.layout != torch.strided:  # packed weights, which nothing writes to
         return x
     if x.numel() == 0:
-        return torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device=x.device)
+        return torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device=device or x.device)
     extent = 1 + sum((n - 1) * s for n, s in zip(x.shape, x.stride(), strict=True))
-    return x.as_strided((extent,), (1,)).clone().as_strided(x.shape, x.stride(), 0)
+    made = x.as_strided((extent,), (1,)).to(device or x.device, copy=True)
+    return made.as_strided(x.shape, x.stride(), 0)

@@ -18,7 +18,7 @@ from mlirc.lowering import host
 from mlirc.lowering.files.file import verify_file
 from mlirc.lowering.module.errors import EmitError
 from mlirc.lowering.module.rules import StageError
-from mlirc.lowering.module.target_attribute import set_target, target_of
+from mlirc.lowering.module.target_attribute import is_on_gpu, set_target, target_of
 from mlirc.lowering.pipeline.parser import PipelineError
 from mlirc.lowering.pipeline.pass_manager import run_pipeline
 from mlirc.lowering.pipeline.pipelines import pipeline
@@ -314,3 +314,9 @@ def test_code_for_a_lesser_processor_runs_here(width):
     with context():
         program = compile_module(ir.Module.parse(lowered(SOFTMAX, f"cpu{{vector-bytes={width}}}")))
     torch.testing.assert_close(program([x])[0], x.softmax(-1))
+
+
+def test_a_function_without_a_body_is_on_no_gpu():
+    with context():
+        assert not is_on_gpu(ir.Module.parse("func.func private @f()"))
+        assert not is_on_gpu(ir.Module.parse("module {}"))

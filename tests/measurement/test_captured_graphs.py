@@ -5,7 +5,7 @@ import torch
 
 from mlirc.codegen.emit.checked_program import InputError
 from mlirc.dialects.core.context import context
-from mlirc.execution.modules import MachineCode
+from mlirc.execution.modules import MachineCode, copied
 from mlirc.lowering.files.text import parse_module
 from mlirc.lowering.pipeline.pass_manager import run_pipeline
 from mlirc.lowering.pipeline.pipelines import pipeline
@@ -37,3 +37,10 @@ def test_a_step_is_not_called_with_other_inputs(wrong):
         code.step([torch.ones(4)])()
         with pytest.raises((InputError, ValueError)):
             code.step(wrong)
+
+
+def test_copies_for_another_device_keep_their_strides():
+    """Between whose elements other memory lies, or that share elements. A tensor's own `to` keeps neither."""
+    for x in (torch.ones(4, 6)[:, 1:3], torch.ones(2, 9).T[1:5], torch.ones(4, 1).expand(4, 2), torch.ones(0, 2)):
+        made = copied(x, "meta")
+        assert made.device.type == "meta" and (made.shape, made.stride()) == (x.shape, x.stride())

@@ -25,7 +25,20 @@ def neg(type_: str) -> str:
     return F.replace("8xf32", type_).replace("OP", f'"mlirc.neg"(%x) : (tensor<{type_}>) -> tensor<{type_}>')
 
 
+def regions(name: str, held: str) -> str:
+    return f'func.func @graph() {{ "mlircx.{name}"() {held} : () -> () return }}'
+
+
+REGIONS = ("", "({})", "({}, {})", "({func.func private @f()})", "({func.func private @f()}, {func.func @g() {return}})",
+           "({module {}}, {module {}})", '{callee = "x"}', '{callee = "region_x"}', "({^bb0(%x: i1): })")  # fmt: skip
+"""What an op holds whose regions should each hold a function: none, an empty one, no function, no body, no such callee."""
+
 TEXTS: dict[str, str | bytes] = {
+    **{
+        f"{name} {k}": regions(name, held)
+        for name in ("while_loop", "cond", "scan_loop", "invoke")
+        for k, held in enumerate(REGIONS)
+    },
     "modules": "module {" * 20_000,
     "tuples": "func.func @graph(%x: " + "tuple<" * 30_000,
     "lists": "module attributes {x.a = " + "[" * 50_000,
