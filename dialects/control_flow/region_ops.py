@@ -91,7 +91,9 @@ def held_functions(op: Any) -> list[Any]:
         found = region_functions(op)
     except (ValueError, IndexError, KeyError):  # a verifier says what is wrong
         return []
-    return [function for function in found if function.operation.name == "func.func" and len(function.regions[0].blocks)]
+    return [
+        function for function in found if function.operation.name == "func.func" and len(function.regions[0].blocks)
+    ]
 
 
 def nested_functions(function: Any) -> Iterator[Any]:

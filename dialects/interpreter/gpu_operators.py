@@ -67,7 +67,7 @@ def promised(operator: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> list
 # ---- attention: queries [.., heads, m, e], keys [.., heads or fewer, n, e], values [.., heads or fewer, n, f]
 
 
-class Attention:
+class AttentionFormula:
     """One attention without dropout, computed in float32 where operands are half types.
 
     scores = q @ k^T * scale + bias;  weights = exp(scores - log_sum_exp);  out = weights @ v
@@ -141,7 +141,7 @@ def forward_of(operator: Any, has_bias: bool) -> Callable[..., Any]:
         given = dict(zip(names, rest, strict=False)) | named
         without_dropout(given.get("dropout_p", 0.0))
         causal = 0 if given.get("is_causal", False) else None
-        out, total = Attention(q, k, v, given.get("attn_bias") if has_bias else None, causal, scale).forward()
+        out, total = AttentionFormula(q, k, v, given.get("attn_bias") if has_bias else None, causal, scale).forward()
         made = promised(operator, (q, k, v, *rest), named | {"scale": scale})
         return out, sized(total, made[1]), *made[2:]
 
@@ -153,7 +153,7 @@ def efficient_backward(
     seed: Tensor, offset: Tensor, dropout_p: float, wanted: Sequence[bool], is_causal: bool = False, *, scale: float | None = None,
 ) -> Any:  # fmt: skip
     without_dropout(dropout_p)
-    found = Attention(q, k, v, bias, 0 if is_causal else None, scale).backward(grad, out, rows_of(total, q))
+    found = AttentionFormula(q, k, v, bias, 0 if is_causal else None, scale).backward(grad, out, rows_of(total, q))
     found[3:] = [] if bias is None else [summed_to(found[3], bias)]
     made = [x if want else None for x, want in zip(found, wanted, strict=False)]
     return *made, *[None] * (4 - len(made))
@@ -164,7 +164,9 @@ def flash_backward(
     dropout_p: float, is_causal: bool, seed: Tensor, offset: Tensor, *, scale: float | None = None,
 ) -> Any:  # fmt: skip
     without_dropout(dropout_p)
-    return tuple(Attention(q, k, v, None, 0 if is_causal else None, scale).backward(grad, out, rows_of(total, q))[:3])
+    return tuple(
+        AttentionFormula(q, k, v, None, 0 if is_causal else None, scale).backward(grad, out, rows_of(total, q))[:3]
+    )
 
 
 def cudnn_backward(
@@ -172,7 +174,9 @@ def cudnn_backward(
     cum_q: Any, cum_k: Any, max_q: int, max_k: int, dropout_p: float, is_causal: bool, *, scale: float | None = None,
 ) -> Any:  # fmt: skip
     without_dropout(dropout_p)
-    return tuple(Attention(q, k, v, bias, 0 if is_causal else None, scale).backward(grad, out, rows_of(total, q))[:3])
+    return tuple(
+        AttentionFormula(q, k, v, bias, 0 if is_causal else None, scale).backward(grad, out, rows_of(total, q))[:3]
+    )
 
 
 # ---- cuDNN's convolutions
