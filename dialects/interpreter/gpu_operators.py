@@ -23,7 +23,7 @@ def call(operator: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     """What the operator returns for tensors on a CPU. Raises NotOnACPU, and what operators raise."""
     if has_kernel(operator):
         return operator(*args, **kwargs)
-    formula = FORMULAS.get(operator) or decomposed(operator)
+    formula = FORMULAS.get(operator)
     if formula is None:
         raise NotOnACPU(f"{operator} has a kernel on a GPU alone; --inputs of `mlirc run --target gpu` runs it there")
     return formula(*args, **kwargs)
@@ -42,13 +42,6 @@ def has_kernel(operator: Any) -> bool:
     if not isinstance(operator, torch._ops.OpOverload):
         return True
     return torch._C._dispatch_has_computed_kernel_for_dispatch_key(operator.name(), "CPU")
-
-
-def decomposed(operator: Any) -> Callable[..., Any] | None:
-    """PyTorch's own formula."""
-    from torch._decomp import decomposition_table
-
-    return decomposition_table.get(operator)
 
 
 def promised(operator: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> list[Any]:
@@ -179,7 +172,7 @@ def cudnn_backward(
     )
 
 
-# ---- cuDNN's convolutions
+# ---- cuDNN's convolutions and norms
 
 
 def convolution_relu(x, weight, bias, stride, padding, dilation, groups):
@@ -189,6 +182,17 @@ def convolution_relu(x, weight, bias, stride, padding, dilation, groups):
 def convolution_add_relu(x, weight, z, alpha, bias, stride, padding, dilation, groups):
     made = aten.convolution(x, weight, bias, stride, padding, dilation, False, [0] * len(stride), groups)
     return (made + (1 if alpha is None else alpha) * z).relu()
+
+
+def batch_norm(x, weight, bias, mean, variance, training, momentum, epsilon):
+    """What is kept for the gradient is empty, as PyTorch's kernels on a CPU need nothing of it."""
+    made = aten.native_batch_norm(x, weight, bias, mean, variance, training, momentum, epsilon)
+    return *made, torch.empty(0, dtype=torch.uint8)
+
+
+def batch_norm_backward(x, grad, weight, mean, variance, saved_mean, saved_deviation, epsilon, reserve):
+    saved = (mean, variance, saved_mean, saved_deviation)
+    return aten.native_batch_norm_backward(grad, x, weight, *saved, True, epsilon, [True, True, True])
 
 
 EFFICIENT = aten._scaled_dot_product_efficient_attention.default
@@ -201,6 +205,8 @@ FORMULAS: dict[Any, Callable[..., Any]] = {
     aten._scaled_dot_product_efficient_attention_backward.default: efficient_backward,
     aten._scaled_dot_product_flash_attention_backward.default: flash_backward,
     aten._scaled_dot_product_cudnn_attention_backward.default: cudnn_backward,
+    aten.cudnn_batch_norm.default: batch_norm,
+    aten.cudnn_batch_norm_backward.default: batch_norm_backward,
     aten.cudnn_convolution_relu.default: convolution_relu,
     aten.cudnn_convolution_add_relu.default: convolution_add_relu,
 }

@@ -89,7 +89,12 @@ def test_what_a_gpu_alone_has():
     torch.testing.assert_close(call(aten.cudnn_convolution_add_relu.default, given, {}), (made + 0.5 * z).relu())
     one = torch.ones(3)
     norm = call(aten.cudnn_batch_norm.default, (x, one, one, None, None, True, 0.1, 1e-5), {})
-    torch.testing.assert_close(norm[0], F.batch_norm(x, None, None, one, one, True))
+    leaf = x.clone().requires_grad_()
+    expected = F.batch_norm(leaf, None, None, one, one, True)
+    torch.testing.assert_close(norm[0], expected)
+    given = (x, torch.full_like(x, 0.5), one, None, None, norm[1], norm[2], 1e-5, norm[3])
+    (grad,) = torch.autograd.grad(expected, leaf, torch.full_like(x, 0.5))
+    torch.testing.assert_close(call(aten.cudnn_batch_norm_backward.default, given, {})[0], grad, rtol=1e-4, atol=1e-5)
     with pytest.raises(NotOnACPU, match="GPU alone"):
         call(aten._thnn_fused_gru_cell.default, (x, x, x), {})
 

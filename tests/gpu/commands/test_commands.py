@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-PASSES = Path(__file__).parents[1] / "debugger/planted/passes.py"
+PASSES = Path(__file__).parents[2] / "debugger/planted/passes.py"
 SCRIPT = """
 import torch
 from torch import nn
