@@ -6,7 +6,6 @@ state of a random generator, are zeros of the size and dtype that PyTorch's meta
 
 import math
 from collections.abc import Callable, Sequence
-from functools import cache
 from typing import Any
 
 import torch
@@ -16,17 +15,12 @@ aten = torch.ops.aten
 
 
 class NotOnACPU(NotImplementedError):
-    """The operator has no kernel on a CPU, and no formula here."""
+    """A call that no formula here gives what a GPU gives."""
 
 
 def call(operator: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     """What the operator returns for tensors on a CPU. Raises NotOnACPU, and what operators raise."""
-    if has_kernel(operator):
-        return operator(*args, **kwargs)
-    formula = FORMULAS.get(operator)
-    if formula is None:
-        raise NotOnACPU(f"{operator} has a kernel on a GPU alone; --inputs of `mlirc run --target gpu` runs it there")
-    return formula(*args, **kwargs)
+    return FORMULAS.get(operator, operator)(*args, **kwargs)
 
 
 def never_draws(operator: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
@@ -34,14 +28,6 @@ def never_draws(operator: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> b
     names = [argument.name for argument in operator._schema.arguments]
     given = dict(zip(names, args, strict=False)) | kwargs
     return "attention" in operator.name() and "dropout_p" in names and not given.get("dropout_p")
-
-
-@cache
-def has_kernel(operator: Any) -> bool:
-    """Whether PyTorch can call it with tensors on a CPU."""
-    if not isinstance(operator, torch._ops.OpOverload):
-        return True
-    return torch._C._dispatch_has_computed_kernel_for_dispatch_key(operator.name(), "CPU")
 
 
 def promised(operator: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> list[Any]:

@@ -18,7 +18,7 @@ TEXT = """func.func @graph(%0: tensor<4xf32>) -> tensor<4xf32> {
 }"""
 
 
-@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU: tests/gpu/test_commands.py calls it")
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU: tests/gpu/commands/test_commands.py calls it")
 def test_a_graph_of_a_gpu_where_there_is_none(tmp_path):
     file = tmp_path / "gpu.mlir"
     file.write_text(TEXT.replace("4xf32", '4xf32, {device = "cuda:0"}'))
