@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from mlirc.dialects.core import symbols
 from mlirc.dialects.core.symbols import Expr, Int
-from mlirc.lowering.cpu.convolution.windows import MOST_TAPS, Taps, WindowedSum, bounded, bounds_of, windowed_reads
+from mlirc.lowering.cpu.convolution.windows import Taps, WindowedSum, taps_by_dimension, windowed_reads
 from mlirc.lowering.kernel.axes import Axis
 from mlirc.lowering.kernel.matmul import has_dims
 from mlirc.lowering.kernel.nodes import Access, Kernel, Linear
@@ -104,23 +104,10 @@ def tile_of(address: Linear, filter_: str, lanes: int) -> tuple[int, Int] | None
 
 def taps_of(kernel: Kernel, x: Access, w: Access, channels: str, windows: set[str]) -> tuple[Taps, Taps, Taps] | None:
     """The channels of a group, the taps down and along; None where they are not as a window's."""
-    bounds = bounds_of(x.mask)
-    if bounds is None:
+    found = taps_by_dimension(kernel, x, w, windows, channels)
+    if found is None or found[channels].bounded:
         return None
-    found: dict[str, Taps] = {}
-    for name, count in kernel.inner.items():
-        if not isinstance(count, int) or count < 1 or (count > MOST_TAPS and name != channels):
-            return None
-        steps = x.address.strides.get(name, 0), w.address.strides.get(name, 0)
-        mine = [bound for bound in bounds if name in bound[1].strides]
-        taps = bounded(name, count, mine, windows, steps) if mine else Taps(name, count, x=steps[0], w=steps[1])
-        if taps is None:
-            return None
-        found[name] = taps
-        bounds = [bound for bound in bounds if bound not in mine]
     more = found.pop(channels)
-    if bounds or more.bounded:
-        return None
     names = list(kernel.inner)
     down = next((found[d] for d in names[: names.index(channels)]), Taps())
     along = next((found[d] for d in names[names.index(channels) + 1 :]), Taps())

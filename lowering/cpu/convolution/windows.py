@@ -122,29 +122,38 @@ def axes_of(kernel: Kernel, x: Access, w: Access) -> list[Axis] | None:
 
 def taps_of(kernel: Kernel, x: Access, w: Access, windows: set[str]) -> tuple[Taps, Taps, Taps] | None:
     """What is summed over: steps that no image ends, the taps down and along an image; None where they are not as a window's."""
+    taps = taps_by_dimension(kernel, x, w, windows)
+    if taps is None:
+        return None
+    found = list(taps.values())
+    if len(found) == 3:
+        return None if found[0].bounded else (found[0], found[1], found[2])
+    if len(found) == 2:
+        return Taps(), found[0], found[1]
+    nearest = min(windows, key=lambda d: _distance(x, Axis(d, 1, False)), default="")
+    return (Taps(), Taps(), found[0]) if found[0].window in ("", nearest) else (Taps(), found[0], Taps())
+
+
+def taps_by_dimension(
+    kernel: Kernel, x: Access, w: Access, windows: set[str], channels: str = ""
+) -> dict[str, Taps] | None:
+    """The taps of each inner dimension, of which there are few, except along `channels`; None where they are not as a window's, or
+    the mask has more."""
     bounds = bounds_of(x.mask)
     if bounds is None:
         return None
-    found: list[Taps] = []
+    found: dict[str, Taps] = {}
     for name, count in kernel.inner.items():
-        if not isinstance(count, int) or not 0 < count <= MOST_TAPS:
+        if not isinstance(count, int) or count < 1 or (count > MOST_TAPS and name != channels):
             return None
         steps = x.address.strides.get(name, 0), w.address.strides.get(name, 0)
         mine = [bound for bound in bounds if name in bound[1].strides]
         taps = bounded(name, count, mine, windows, steps) if mine else Taps(name, count, x=steps[0], w=steps[1])
         if taps is None:
             return None
-        found.append(taps)
+        found[name] = taps
         bounds = [bound for bound in bounds if bound not in mine]
-    if bounds:  # of nothing that is summed over
-        return None
-    if len(found) == 3:
-        return None if found[0].bounded else (found[0], found[1], found[2])
-    if len(found) == 2:
-        return Taps(), found[0], found[1]
-    (taps,) = found
-    nearest = min(windows, key=lambda d: _distance(x, Axis(d, 1, False)), default="")
-    return (Taps(), Taps(), taps) if taps.window in ("", nearest) else (Taps(), taps, Taps())
+    return None if bounds else found
 
 
 def bounded(
