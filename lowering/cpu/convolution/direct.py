@@ -13,7 +13,7 @@ Where the sizes are known, the taps of each window of a block that lie inside ar
 share it. Else windows at the borders are blocks of their own, whose taps are counted as they run.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
@@ -41,6 +41,7 @@ ENOUGH_ITEMS = 64  # work items that any number of threads splits about evenly
 MOST_KINDS = 4  # kinds of blocks that have code of their own
 
 Inside = tuple[tuple[int, ...], ...]
+Load = Callable[[Value], list[Value]]
 
 
 @dataclass(frozen=True)
@@ -66,9 +67,13 @@ class DirectWriter:
         channels = c.channel.known
         assert channels is not None
         self.channels = channels
-        self.chunk = min(CHUNK, -(-channels // self.lanes) * self.lanes)
-        self.most = MOST_WINDOWS if c.depthwise else most_rows(target, self.dense_vectors)
+        self.chunk, self.most = self.tile_shape()
         self.known = known_blocks(c, self.most)
+
+    def tile_shape(self) -> tuple[int, int]:
+        """The channels of a tile, and the most windows of a block."""
+        most = MOST_WINDOWS if self.c.depthwise else most_rows(self.target, self.dense_vectors)
+        return min(CHUNK, -(-self.channels // self.lanes) * self.lanes), most
 
     def write(self) -> KernelText:
         c, e, names = self.c, self.e, self.c.kernel.symbols
@@ -95,15 +100,20 @@ class DirectWriter:
         if c.rows:
             decode_indices(e, c.rows, row)
         enter_row(e, c.epilogue, c.rows)
-        x, w = (advance(e, e.env["base", a.operand], e.integer(a.address.rest)) for a in (c.x, c.w))
+        at = self.at_row(*(advance(e, e.env["base", a.operand], e.integer(a.address.rest)) for a in (c.x, c.w)))
+        for block, start, stop in self.blocks():
+            step = e.i64(block.windows)
+            with e.each(start, stop, step) as column:
+                self.block(block, column, at, (first, last))
+
+    def at_row(self, x: Value, w: Value) -> tuple[Value, Value, Value]:
+        """Where the first row of taps of a row of windows reads the image and the weight, and how many such rows there are."""
+        c, e, b = self.c, self.e, self.e.index
         for axis in c.rows:
             x = advance(e, x, b.mul(e.env[axis.name], e.integer(c.x.address.strides.get(axis.name, 0))))
         top, down = self.taps_inside(c.down, e.env.get(c.down.window))
         x, w = (advance(e, at, b.mul(top, e.integer(step))) for at, step in ((x, c.down.x), (w, c.down.w)))
-        for block, start, stop in self.blocks():
-            step = e.i64(block.windows)
-            with e.each(start, stop, step) as column:
-                self.block(block, column, (x, w, down), (first, last))
+        return x, w, down
 
     def at_column(
         self, block: WindowBlock, column: Value, at: tuple[Value, Value, Value]
@@ -302,30 +312,34 @@ class TapSums:
         return advance(e, x, self.times(k, self.steps[step])), advance(e, w, self.times(k, self.steps[step + 1]))
 
     def row(self, x: Value, w: Value, sums: list[Value], vectors: int, mask: Value | None) -> list[Value]:
-        """The sums after a row of taps: pixel by pixel."""
+        """The sums after a row of taps."""
+        if self.block.inside is not None and not self.writer.c.depthwise:
+            return self.tap_by_tap(x, w, sums, vectors, mask)
+        pixel, weights = (partial(load, vectors=vectors, mask=mask) for load in (self.pixel, self.load))
+        return self.pixel_by_pixel(x, w, sums, pixel, weights)
+
+    def pixel_by_pixel(self, x: Value, w: Value, sums: list[Value], pixel: Load, load: Load) -> list[Value]:
+        """The sums after a row of taps; `pixel` and `load` give the factors of the vectors of a pixel and of weights."""
         e = self.e
         wide = e.builder(F32, True)
         if self.block.inside is None:
 
             def tap(k: Value, sums: list[Value]) -> list[Value]:
                 here = self.at(x, w, k, 2)
-                factors = self.pixel(here[0], vectors, mask), self.load(here[1], vectors, mask)
+                factors = pixel(here[0]), load(here[1])
                 return [wide.fma(a, b, total) for a, b, total in zip(*factors, sums, strict=True)]
 
             return e.loop(e.i64(0), self.counts[1], e.i64(1), sums, [wide.type_text(F32)] * len(sums), tap)
-        if not self.writer.c.depthwise:
-            return self.tap_by_tap(x, w, sums, vectors, mask)
         weights: dict[int, list[Value]] = {}
-        made = list(sums)
+        made, vectors = list(sums), len(sums) // self.block.windows
         for place, met in self.pixels_met().items():
-            pixel = self.pixel(advance(e, x, self.offset(*place)), vectors, mask)
+            here = pixel(advance(e, x, self.offset(*place)))
             for window, number in met:
                 if number not in weights:
-                    at = advance(e, w, self.times(e.i64(number), self.steps[3]))
-                    weights[number] = self.load(at, vectors, mask)
+                    weights[number] = load(advance(e, w, self.times(e.i64(number), self.steps[3])))
                 for v in range(vectors):
                     k = window * vectors + v
-                    made[k] = wide.fma(pixel[v], weights[number][v], made[k])
+                    made[k] = wide.fma(here[v], weights[number][v], made[k])
         return made
 
     def tap_by_tap(self, x: Value, w: Value, sums: list[Value], vectors: int, mask: Value | None) -> list[Value]:

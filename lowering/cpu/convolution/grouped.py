@@ -20,7 +20,7 @@ from functools import partial
 import torch
 
 from mlirc.dialects.core import symbols
-from mlirc.lowering.cpu.convolution.direct import DirectWriter, TapSums, WindowBlock, known_blocks
+from mlirc.lowering.cpu.convolution.direct import DirectWriter, TapSums, WindowBlock
 from mlirc.lowering.cpu.convolution.grouped_windows import GroupedSum
 from mlirc.lowering.cpu.emitter.addresses import CACHE_LINE, F32, PTR, advance, call, load_floats, prefetch
 from mlirc.lowering.cpu.emitter.emitter import VectorEmitter
@@ -31,7 +31,6 @@ from mlirc.lowering.cpu.loops.frame import KernelText, begin, framed
 from mlirc.lowering.cpu.math.builder import Value
 from mlirc.lowering.cpu.matmul.factors import Floats
 from mlirc.lowering.cpu.matmul.tile import registers
-from mlirc.lowering.kernel.axes import Vector
 from mlirc.lowering.kernel.typical_sizes import typical
 from mlirc.lowering.target import CpuTarget
 
@@ -65,18 +64,14 @@ class GroupedWriter(DirectWriter):
     c: GroupedSum
 
     def __init__(self, c: GroupedSum, name: str, target: CpuTarget):
-        self.c, self.name, self.target = c, name, target
-        self.e = VectorEmitter(Vector(c.channel, target.vector_bytes // 4), target)
-        self.lanes = self.e.lanes
-        filters = c.channel.known
-        assert filters is not None
-        self.channels = filters
-        self.width, self.most = tile_shape(c, target)
-        self.chunk = self.width * self.lanes
-        self.known = known_blocks(c, self.most)
+        super().__init__(c, name, target)
         tiles = filter_tiles(c, self.width, self.lanes)
         self.kinds = list(dict.fromkeys(tiles))
         self.numbers = [self.kinds.index(tile) for tile in tiles]
+
+    def tile_shape(self) -> tuple[int, int]:
+        self.width, most = tile_shape(self.c, self.target)
+        return self.width * self.lanes, most
 
     def write(self) -> KernelText:
         c, e, names = self.c, self.e, self.c.kernel.symbols
@@ -109,16 +104,12 @@ class GroupedWriter(DirectWriter):
         group = b.binary("arith.divui", first, e.i64(c.filters))
         x = advance(e, e.env["base", c.x.operand], e.integer(c.first_pixel))
         x = advance(e, x, b.mul(group, e.i64(c.more.count)))
-        for axis in c.rows:
-            x = advance(e, x, b.mul(e.env[axis.name], e.integer(c.x.address.strides.get(axis.name, 0))))
         w = advance(e, e.env["base", c.w.operand], e.integer(c.first_weight))
-        w = advance(e, w, b.mul(tile, e.i64(self.width * c.tile)))
-        top, down = self.taps_inside(c.down, e.env.get(c.down.window))
-        x, w = (advance(e, at, b.mul(top, e.integer(step))) for at, step in ((x, c.down.x), (w, c.down.w)))
+        at = self.at_row(x, advance(e, w, b.mul(tile, e.i64(self.width * c.tile))))
         for kind in self.kind_of(tile):
             for block, start, stop in self.blocks():
                 with e.each(start, stop, block.windows) as column:
-                    self.tile_of_windows(kind, block, column, (x, w, down), first)
+                    self.tile_of_windows(kind, block, column, at, first)
 
     def kind_of(self, tile: Value) -> Iterator[int]:
         """The kinds of tiles of filters, each in a branch of its own: they come in turns, but for the last tile."""
@@ -194,29 +185,8 @@ class GroupSums(TapSums):
 
     def channel(self, x: Value, w: Value, channel: Value, sums: list[Value]) -> list[Value]:
         """The sums after a row of taps of a channel: pixel by pixel."""
-        e = self.e
-        wide = e.builder(F32, True)
-        w = advance(e, w, self.times(channel, self.steps[5]))
-        pixel = self.pixel_of(channel)
-        if self.block.inside is None:
-
-            def tap(k: Value, sums: list[Value]) -> list[Value]:
-                here = self.at(x, w, k, 2)
-                factors = pixel(here[0]), self.weights(here[1])
-                return [wide.fma(a, b, total) for a, b, total in zip(*factors, sums, strict=True)]
-
-            return e.loop(e.i64(0), self.counts[1], e.i64(1), sums, [wide.type_text(F32)] * len(sums), tap)
-        weights: dict[int, list[Value]] = {}
-        made, vectors = list(sums), len(self.kind.vectors)
-        for place, met in self.pixels_met().items():
-            here = pixel(advance(e, x, self.offset(*place)))
-            for window, number in met:
-                if number not in weights:
-                    weights[number] = self.weights(advance(e, w, self.times(e.i64(number), self.steps[3])))
-                for v in range(vectors):
-                    k = window * vectors + v
-                    made[k] = wide.fma(here[v], weights[number][v], made[k])
-        return made
+        w = advance(self.e, w, self.times(channel, self.steps[5]))
+        return self.pixel_by_pixel(x, w, sums, self.pixel_of(channel), self.weights)
 
     def weights(self, address: Value) -> list[Value]:
         """The filters' weights, of each vector; nothing past the last filter is read."""
