@@ -20,7 +20,8 @@ class NotOnACPU(NotImplementedError):
 
 def call(operator: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     """What the operator returns for tensors on a CPU. Raises NotOnACPU, and what operators raise."""
-    return FORMULAS.get(operator, operator)(*args, **kwargs)
+    called: Callable[..., Any] = FORMULAS.get(operator, operator)
+    return called(*args, **kwargs)
 
 
 def never_draws(operator: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
