@@ -17,6 +17,9 @@ from mlirc.frontend.torch_compat.aot_autograd.merged_branches import refuses_bra
 from mlirc.frontend.torch_compat.fake_dispatch import fake_dispatch
 from mlirc.frontend.torch_compat.fake_tensors import FakeTensor, detect_fake_mode, storage_id
 
+COPIES_ON_CPU = (
+    torch.ops.aten.channel_shuffle.default,
+)  # their meta functions may give a view, which their schemas do not
 T = TypeVar("T")
 
 
@@ -51,7 +54,7 @@ def _as_eager(func: Any, args: tuple, kwargs: dict, result: Any) -> Any:
     if not isinstance(func, torch._ops.OpOverload):
         return result
     if isinstance(result, FakeTensor):
-        result = with_eager_sizes(func, args, with_dtypes_of_kernel(func, args, kwargs, result))
+        result = with_eager_sizes(func, args, with_dtypes_of_kernel(func, args, kwargs, _copied(func, result)))
         rule = rule_of(func, result.device.type)
         return result if rule is None else _restrided(result, rule, _in_order(func, args, kwargs))
     tensors = [x for x in result if isinstance(x, FakeTensor)] if isinstance(result, (tuple, list)) else []
@@ -64,6 +67,14 @@ def _as_eager(func: Any, args: tuple, kwargs: dict, result: Any) -> Any:
             named: Any = getattr(type(result), "_make", type(result))
             return named(made)
     return result
+
+
+def _copied(func: Any, x: Any) -> Any:
+    """The result with memory of its own, where eager's kernel copies."""
+    if func not in COPIES_ON_CPU or x.device.type != "cpu":
+        return x
+    with x.fake_mode:
+        return torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device=x.device)
 
 
 def _in_order(func: Any, args: tuple, kwargs: dict) -> tuple:

@@ -1,4 +1,4 @@
-"""Operators that lay a part of a tensor out anew begin where the part does."""
+"""Operators that lay a part of a tensor out anew begin where the part does; those that copy have memory of their own."""
 
 import itertools
 
@@ -36,3 +36,18 @@ def test_values(dtype, dynamic):
     x, y = torch.arange(16).view(4, 4).to(dtype), torch.arange(5).to(dtype)
     run = torch.compile(function, backend="mlirc", options={"fallback": "error"}, dynamic=dynamic)
     torch.testing.assert_close(run(x, y), function(x, y))
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("groups", [1, 2, 6])
+def test_a_shuffle_copies(groups, dynamic):
+    """PyTorch's meta function gives a view where one group, or one channel in each, stays as it is; eager's kernel copies."""
+    torch._dynamo.reset()
+    function = torch.nn.ChannelShuffle(groups)
+    run = torch.compile(function, backend="mlirc", options={"fallback": "error"}, dynamic=dynamic)
+    x, dy = torch.randn(2, 6, 3, 5, requires_grad=True), torch.randn(2, 6, 3, 5)
+    results = [(y, *torch.autograd.grad(y, x, dy)) for y in (run(x), function(x))]
+    torch.testing.assert_close(*results, rtol=0, atol=0)
+    for ours, eager in zip(*results, strict=True):
+        assert ours.stride() == eager.stride()
+        assert ours.data_ptr() not in (x.data_ptr(), dy.data_ptr())
