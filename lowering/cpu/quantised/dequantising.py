@@ -13,8 +13,6 @@ is near its zero point, the rounding error of zero * scale would be as large as 
 
 import torch
 
-from mlirc.dialects.core import symbols
-from mlirc.dialects.core.symbols import Int
 from mlirc.lowering.cpu.emitter.addresses import (
     BYTE,
     F32,
@@ -31,11 +29,10 @@ from mlirc.lowering.cpu.loops.frame import KernelText
 from mlirc.lowering.cpu.math.builder import Value, element_text
 from mlirc.lowering.cpu.matmul.factors import broadcast
 from mlirc.lowering.cpu.quantised.column_tiles import ColumnTilesWriter
-from mlirc.lowering.cpu.quantised.match import SMALL, GroupNumbers, QuantisedGemm
+from mlirc.lowering.cpu.quantised.match import MOST_COPIED, SMALL, GroupNumbers, QuantisedGemm
 from mlirc.lowering.kernel.nodes import Access
 from mlirc.lowering.target import CpuTarget
 
-MOST_COPIED = 256 << 10  # elements of all copied rows, 4 bytes each, on a thread's stack
 UNROLLED = 4  # spans of a group that are unrolled, at most
 AHEAD = 4 << 10  # prefetch distance, in bytes
 
@@ -61,13 +58,9 @@ class QuantisedWriter(ColumnTilesWriter):
     looks_up  whether int4 is dequantised by a table of 16 values in a vector register
     """
 
-    panel = MOST_COPIED  # all rows: one thread does them
-    large = 1 << 20
-
     def __init__(self, found: QuantisedGemm, name: str, target: CpuTarget):
         super().__init__(found.gemm, name, target)
         self.q, self.pairs, self.widens = found, False, False
-        self.rows, self.length = int(found.gemm.m_size), found.gemm.k_size  # type: ignore[arg-type]
         self.halves = 8 // found.factor.bits
         self.span, self.block_columns = self.lanes * self.halves, self.lanes
         registers = 32 if target.vector_bytes == 64 else 16
@@ -81,14 +74,6 @@ class QuantisedWriter(ColumnTilesWriter):
     def make_room(self) -> None:
         self.take("tile", self.rows * self.lanes)
         self.take("rows", self.rows * self.length)
-
-    def loops(self) -> tuple[Int, Int, int]:
-        """Threads share the column blocks, however few."""
-        p, e = self.p, self.e
-        self.m, self.k = e.i64(self.rows), e.i64(self.length)
-        self.claim_column_blocks((e.i64(0), e.i64(1)))
-        work = symbols.floordiv(symbols.product([p.m_size, p.n_size, self.length]), self.alike)
-        return work, self.column_blocks, self.chunk
 
     def copy_rows(self) -> None:
         """rows[i, k] = row i in float32; of 4 bits, a span's even steps come before its odd ones."""

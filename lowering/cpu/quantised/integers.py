@@ -18,8 +18,6 @@ from dataclasses import replace
 
 import torch
 
-from mlirc.dialects.core import symbols
-from mlirc.dialects.core.symbols import Int
 from mlirc.lowering.cpu.emitter.addresses import BYTE, SECOND_LEVEL, advance, prefetch
 from mlirc.lowering.cpu.emitter.memory import load_vector
 from mlirc.lowering.cpu.emitter.register_transpose import lane_sums
@@ -28,13 +26,11 @@ from mlirc.lowering.cpu.loops.frame import KernelText
 from mlirc.lowering.cpu.math.builder import Value
 from mlirc.lowering.cpu.matmul.match import Gemm
 from mlirc.lowering.cpu.quantised.column_tiles import ColumnTilesWriter
-from mlirc.lowering.cpu.quantised.match import few_rows, plain_read
+from mlirc.lowering.cpu.quantised.match import MOST_COPIED, few_rows, plain_read
 from mlirc.lowering.kernel.matmul import contraction_of
 from mlirc.lowering.kernel.nodes import Access, Kernel, Node
 from mlirc.lowering.target import CpuTarget
 
-MOST_ROWS = 8
-MOST_COPIED = 256 << 10  # elements of all copied rows, 2 bytes each, on a thread's stack
 UNROLLED = 4  # spans of a tile of few columns that are unrolled, at most
 AHEAD = 4 << 10  # prefetch distance, in bytes
 I16, I32 = torch.int16, torch.int32
@@ -82,12 +78,10 @@ class IntegerWriter(ColumnTilesWriter):
     columns   columns of a tile
     """
 
-    panel = MOST_COPIED  # all rows: one thread does them
-    large = 1 << 20
+    alike = 8  # two products are one instruction
 
     def __init__(self, gemm: Gemm, name: str, target: CpuTarget):
         super().__init__(gemm, name, target)
-        self.rows, self.length = int(gemm.m_size), gemm.k_size  # type: ignore[arg-type]
         self.span, self.block_columns = integer_span(target), self.lanes
         registers = 32 if target.vector_bytes == 64 else 16
         self.columns = next((c for c in (4, 2) if c * (self.rows + 1) + 2 <= registers), 1)
@@ -97,14 +91,6 @@ class IntegerWriter(ColumnTilesWriter):
     def make_room(self) -> None:
         self.take("tile", self.rows * self.lanes)
         self.take("rows", self.rows * self.length // 2)
-
-    def loops(self) -> tuple[Int, Int, int]:
-        """Threads share the column blocks, however few."""
-        e = self.e
-        self.m, self.k = e.i64(self.rows), e.i64(self.length)
-        self.claim_column_blocks((e.i64(0), e.i64(1)))
-        work = symbols.floordiv(symbols.product([self.p.m_size, self.p.n_size, self.length]), 2 * self.alike)
-        return work, self.column_blocks, self.chunk
 
     def copy_rows(self) -> None:
         """rows[i, k] = row i in 16 bits."""

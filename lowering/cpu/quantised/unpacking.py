@@ -17,20 +17,18 @@ The weight is any scalar work that depends on k and the column alone.
 from dataclasses import dataclass
 from typing import Any
 
-from mlirc.dialects.core import symbols
-from mlirc.dialects.core.symbols import Int
 from mlirc.lowering.cpu.emitter.addresses import BYTE, F32, advance, lanes_below, load_floats, load_scalar, store_floats
 from mlirc.lowering.cpu.loops.frame import KernelText
 from mlirc.lowering.cpu.math.builder import Value
-from mlirc.lowering.cpu.matmul.column_blocks import CopiedRowsWriter, Range
+from mlirc.lowering.cpu.matmul.column_blocks import Range
 from mlirc.lowering.cpu.matmul.factors import broadcast
 from mlirc.lowering.cpu.matmul.match import Gemm
-from mlirc.lowering.cpu.quantised.match import FLOATS, few_rows, read_of
+from mlirc.lowering.cpu.quantised.column_tiles import FewRowsWriter
+from mlirc.lowering.cpu.quantised.match import FLOATS, MOST_COPIED, few_rows, read_of
 from mlirc.lowering.kernel.matmul import below, contraction_of
 from mlirc.lowering.kernel.nodes import Kernel, Node
 from mlirc.lowering.target import CpuTarget
 
-MOST_COPIED = 256 << 10  # elements of all copied rows, 4 bytes each, on a thread's stack
 BLOCK = 128  # steps along k that are summed before they are added to the tile
 UNROLLED = 8  # steps, at most
 MOST_VECTORS = 4  # of a column block
@@ -67,19 +65,15 @@ def unpacked_text(found: UnpackedGemm, name: str, target: CpuTarget) -> KernelTe
     return UnpackingWriter(found, name, target).write()
 
 
-class UnpackingWriter(CopiedRowsWriter):
+class UnpackingWriter(FewRowsWriter):
     """Writes the functions.
 
     vectors   of a column block: as many as registers hold the sums of
     """
 
-    panel = MOST_COPIED  # all rows: one thread does them
-    large = 1 << 20
-
     def __init__(self, found: UnpackedGemm, name: str, target: CpuTarget):
         super().__init__(found.gemm, name, target)
         self.weight, self.weight_nodes = found.weight, found.nodes
-        self.rows, self.length = int(found.gemm.m_size), found.gemm.k_size  # type: ignore[arg-type]
         registers = 32 if target.vector_bytes == 64 else 16
         fit = next((v for v in (MOST_VECTORS, 2) if v * (self.rows + 1) + 4 <= registers), 1)
         self.vectors = min(fit, -(-self.p.n_size // self.lanes))
@@ -90,14 +84,6 @@ class UnpackingWriter(CopiedRowsWriter):
     def make_room(self) -> None:
         self.take("tile", self.rows * self.block_columns)
         self.take("rows", self.rows * self.length)
-
-    def loops(self) -> tuple[Int, Int, int]:
-        """Threads share the column blocks, however few."""
-        e = self.e
-        self.m, self.k = e.i64(self.rows), e.i64(self.length)
-        self.claim_column_blocks((e.i64(0), e.i64(1)))
-        work = symbols.floordiv(symbols.product([self.p.m_size, self.p.n_size, self.length]), self.alike)
-        return work, self.column_blocks, self.chunk
 
     def copy_rows(self) -> None:
         """rows[k, i] = row i in float32."""
