@@ -20,7 +20,7 @@ class NotOnACPU(NotImplementedError):
 
 def call(operator: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     """What the operator returns for tensors on a CPU. Raises NotOnACPU, and what operators raise."""
-    called = FORMULAS[operator] if operator in FORMULAS else operator
+    called: Any = FORMULAS.get(operator) or operator
     return called(*args, **kwargs)
 
 
