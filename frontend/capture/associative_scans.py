@@ -6,7 +6,8 @@ after:   a = combine(x[0:-1:2], x[1::2])          of pairs: [2, ...], scanned in
          y = b[0], a[0], b[1], a[1], b[2]
 
 The operator is that of `combine_mode="pointwise"`, which takes tensors of a GPU alone; "generic" is written out by PyTorch. Lengths are
-numbers: with a symbol the operator stays, and runs in eager.
+numbers: with a symbol the operator stays, and runs in eager. So it does where a gradient may be computed, for which PyTorch has a formula
+of its own: it is not the gradient of these steps unless the function is associative and its values do not depend on each other.
 """
 
 from collections.abc import Callable, Sequence
@@ -42,11 +43,13 @@ def write_out_scans(gm: GraphModule) -> None:
 
 
 def is_scan(node: Node) -> bool:
-    """Whether a node scans tensors of a length that is known."""
+    """Whether a node scans tensors of a length that is known, and no gradient of it is computed."""
     target: Any = node.target
     if not isinstance(target, torch._ops.HigherOrderOperator) or target.name() != NAME:
         return False
-    return isinstance(length(node), int)
+    _, scanned, others = given_to(node)
+    values = [x.meta["example_value"] for x in (*scanned, *others) if isinstance(x, Node)]
+    return isinstance(length(node), int) and not any(isinstance(x, torch.Tensor) and x.requires_grad for x in values)
 
 
 def length(node: Node) -> Any:
