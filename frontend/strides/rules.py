@@ -322,6 +322,8 @@ EXACT: dict[Any, Rule] = {
     aten.where.self: _chosen,
     aten.glu.default: _gated,
     aten.index.Tensor: _indexed,
+    aten.clone.default: _like_first,
+    aten.empty_like.default: _like_first,
     aten.zeros_like.default: _like_first,
     aten.ones_like.default: _like_first,
     aten.hardtanh.default: like(0),
@@ -350,8 +352,8 @@ REDUCTIONS = (
 )
 EXACT |= dict.fromkeys(REDUCTIONS, _reduced)
 EXACT_ON_CPU: dict[Any, Rule] = {aten.convolution_backward.default: _of_convolution}
-AS_PROMISED = (aten.clone.default, aten.frexp.Tensor, aten.mvlgamma.default)
-"""Elementwise operators whose strides are not TensorIterator's: those of a format that is asked for, or of their first operand."""
+AS_PROMISED = (aten.frexp.Tensor, aten.mvlgamma.default)
+"""Elementwise operators whose strides are not TensorIterator's: those of their first operand."""
 
 
 def rule_of(target: Any, device: str) -> Rule | None:

@@ -37,6 +37,8 @@ COPIED = [  # operators that are given an empty_like of their operand as the res
         torch.nn.functional.relu6,
         torch.nan_to_num,
         torch.ones_like,
+        torch.clone,
+        lambda x: torch.empty_like(x).zero_(),
         torch.nn.functional.dropout,
     ),
     lambda x: x.flip(0),
@@ -44,6 +46,7 @@ COPIED = [  # operators that are given an empty_like of their operand as the res
 EMPTY = {
     "as it is": lambda *shape: torch.empty(shape),
     "reversed": lambda *shape: torch.empty(shape[::-1]).permute(*reversed(range(len(shape)))),
+    "every second": lambda *shape: torch.empty([2 * n + 2 for n in shape])[tuple(slice(0, 2 * n, 2) for n in shape)],
     "a part": lambda *shape: torch.empty([n + 2 for n in shape])[tuple(slice(n) for n in shape)],
 }
 

@@ -65,6 +65,7 @@ def new(x: torch.Tensor) -> Iterator[Callable[[Any], Any]]:
     for layout in (None, torch.contiguous_format, torch.channels_last):
         yield lambda x, layout=layout: aten.clone.default(x, memory_format=layout)
         yield lambda x, layout=layout: aten.zeros_like.default(x, memory_format=layout)
+        yield lambda x, layout=layout: aten.empty_like.default(x, memory_format=layout)
         yield lambda x, layout=layout: aten.full_like.default(x, 2.0, memory_format=layout)
     for d in range(x.dim()):
         yield lambda x, d=d: aten.sum.dim_IntList(x, [d], True)
