@@ -16,7 +16,7 @@ from torch.fx import GraphModule, Node
 
 from mlirc.frontend.torch_compat.aot_autograd import calls
 from mlirc.frontend.torch_compat.aot_autograd.sequence_numbers import numbered
-from mlirc.frontend.torch_compat.fake_tensors import storage_id
+from mlirc.frontend.torch_compat.fake_tensors import FakeTensor, storage_id
 
 
 def with_view_order(run: Callable, gm: GraphModule) -> Callable:
@@ -72,5 +72,6 @@ def chain_of(x: Any) -> list[Node]:
 
 
 def tensor_of(x: Any) -> torch.Tensor | None:
+    """The node's strided tensor; None for what torch.func wraps, whose memory is not to be seen."""
     value = x.meta.get("example_value") if isinstance(x, Node) else None
-    return value if isinstance(value, torch.Tensor) and value.layout == torch.strided else None
+    return value if isinstance(value, FakeTensor) and value.layout == torch.strided else None
