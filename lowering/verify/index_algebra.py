@@ -56,6 +56,10 @@ def atoms(a: Int) -> set:
     return {atom for monomial in a.terms for atom in monomial} if isinstance(a, Expr) else set()
 
 
+def is_quotient_by_symbol(atom: symbols.Atom) -> bool:
+    return not isinstance(atom, str) and atom[0] == "floordiv" and isinstance(atom[2], Expr)
+
+
 def parted(expr: Int, name: str) -> tuple[Int | None, Int]:
     """(f, r) with expr == f*name + r; f is None where the name stands elsewhere too."""
     factor: Int = 0

@@ -22,10 +22,12 @@ from mlirc.dialects.core import symbols
 from mlirc.dialects.core.symbols import Expr, Int, free_symbols, known_nonnegative, substitute, symbol
 from mlirc.dialects.interpreter.kernels import TorchIndices
 from mlirc.lowering.verify.index_algebra import (
+    atoms,
     exact,
     extreme_atom,
     factors,
     floordiv_of,
+    is_quotient_by_symbol,
     multiples,
     parted,
     replaced,
@@ -63,11 +65,16 @@ class Space:
             return True
         for merged in (False, True):
             try:
-                if _Proof(self.sizes, free_symbols(goal), merged).holds(goal, self.facts):
+                if _Proof(self.sizes, free_symbols(goal), merged).holds(goal, (*self.facts, *self.below(goal))):
                     return True
             except _TooLong:
                 pass
         return self._looked_at(goal)
+
+    def below(self, goal: Int) -> Facts:
+        """That an index in the goal is below its size, where that is a quotient by a symbol, of which no rule knows the sign."""
+        named = ((d, n) for d, n in self.sizes.items() if isinstance(n, Expr) and d in free_symbols(goal))
+        return tuple(n - 1 - symbol(d) for d, n in named if any(is_quotient_by_symbol(atom) for atom in atoms(n)))
 
     def left(self, goal: Int) -> list[Int] | None:
         """Expressions in symbols alone: where they are at least 0, so is the goal at every point; None if none are found.

@@ -18,6 +18,9 @@ MERGED = [  # sizes of dimensions, an index, and the size of what it is an index
     ({"d0": "s0*s1*s2"}, "d0//(s1*s2)", "s0"),
     ({"d0": "4*s0*s1", "d1": "16"}, "(16*d0 + d1)//(64*s1)", "s0"),
     ({"d0": "64", "d1": "s0*s1"}, "(d0 + 64*d1)//(64*s1)", "s0"),
+    ({"d0": "s0//s1"}, "d0", "s0//s1"),  # heads of queries for each one of keys
+    ({"d0": "s1", "d1": "s0//s1"}, "d0*(s0//s1) + d1", "s1*(s0//s1)"),
+    ({"d0": "(s0 + 3)//(s1 + s2)", "d1": "8"}, "8*d0 + d1", "8*((s0 + 3)//(s1 + s2))"),
 ]
 
 
@@ -25,6 +28,14 @@ MERGED = [  # sizes of dimensions, an index, and the size of what it is an index
 def test_a_view_that_merges_symbolic_sizes_is_in_bounds(sizes, index, size):
     space = Space({name: parse(n) for name, n in sizes.items()})
     assert space.nonnegative(parse(size) - 1 - parse(index))
+
+
+@pytest.mark.parametrize(
+    ("size", "index"), [("s0//s1", "d0 + 1"), ("s0//s1 - 1", "d0"), ("s0//s2", "d0"), ("s0", "d0*s1 + 1")]
+)
+def test_what_a_size_that_is_a_quotient_does_not_bound(size, index):
+    """s1 is 0 in none of these: it divides the size."""
+    assert not Space({"d0": parse("s0//s1")}).nonnegative(parse(size) - 1 - parse(index))
 
 
 def test_the_digits_of_an_index_add_up_to_it():
