@@ -105,19 +105,9 @@ def bases_of(node: Any, results: Sequence[Any]) -> list[torch.Tensor]:
 
 
 def is_heard(x: Any) -> bool:
-    """Whether hooks of a tensor, or of a leaf that it was computed from, are called where its gradient is None. Eager, where no result is computed
-    from it, calls none; autograd, behind a compiled call, calls them with None. They work with zeros, which the compiled backward graph gives."""
+    """Whether a hook may hear of a tensor's gradient: where it is no leaf, a hook of any tensor or node that it was computed
+    from, which nothing tells of. Eager, where no result is computed from it, calls none; autograd, behind a compiled call, calls them with None. They
+    work with zeros, which the compiled backward graph gives."""
     if not isinstance(x, torch.Tensor) or not x.requires_grad:
         return False
-    if getattr(x, "_backward_hooks", None):
-        return True
-    nodes: list[Any] = [x.grad_fn]
-    seen: set[Any] = {None}
-    while nodes:
-        node = nodes.pop()
-        if node not in seen:
-            seen.add(node)
-            if getattr(getattr(node, "variable", None), "_backward_hooks", None):
-                return True
-            nodes += [behind for behind, _ in node.next_functions]
-    return False
+    return not x.is_leaf or bool(getattr(x, "_backward_hooks", None) or getattr(x, "_post_accumulate_grad_hooks", None))
