@@ -4,6 +4,7 @@ python tests/databases/report.py --list                                     the 
 python tests/databases/report.py modules "operators: out" --part 0/8        an eighth of their cases
 python tests/databases/report.py optimizers --workers 2
 python tests/databases/report.py others --only "autograd Numpy" --verbose
+python tests/databases/report.py --device cuda --sample --workers 14 --minutes 2    as much of everything as there is time for
 """
 
 import collections
@@ -19,7 +20,8 @@ import click
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from tests.databases.case import GOOD
 from tests.databases.every import DATABASES
-from tests.databases.forked import judged
+from tests.databases.forked import judged, judged_by
+from tests.databases.fresh import Starter, parts_of_all
 
 
 @click.command(help=__doc__)
@@ -31,6 +33,7 @@ from tests.databases.forked import judged
 @click.option("--device", default="cpu", show_default=True)
 @click.option("--workers", default=1, show_default=True, help="How many processes.")
 @click.option("--minutes", default=0.0, help="Stop after so long.")
+@click.option("--sample", is_flag=True, help="Take parts of all databases in a random order, as long as there is time.")
 @click.option("--verbose", is_flag=True, help="Name every case, with what is PyTorch's limit and the tracebacks.")
 def main(
     databases: tuple[str, ...],
@@ -41,6 +44,7 @@ def main(
     device: str,
     workers: int,
     minutes: float,
+    sample: bool,
     verbose: bool,
 ) -> None:
     if listed:
@@ -49,8 +53,13 @@ def main(
     index, parts = (int(x) for x in part.split("/"))
     started, made = time.time(), collections.Counter()
     until = started + 60 * minutes if minutes else None
-    for name in databases or DATABASES:
-        jobs = [(name, only, index + k * parts, parts * workers, count, device, until) for k in range(workers)]
+    names = databases or tuple(DATABASES)
+    for name in ("a sample",) if sample else names:
+        shares = [(index + k * parts, parts * workers) for k in range(workers)]
+        jobs: list[tuple] = [(name, only, *share, count, device, until) for share in shares]
+        if sample:
+            every = parts_of_all(names)
+            jobs = [(every[first::step], only, 0, 1, count, device, until) for first, step in shares]
         counts = collections.Counter()
         for case, kind, texts in _results(jobs, workers):
             counts[kind] += 1
@@ -87,8 +96,13 @@ def _put(queue: Any, job: tuple) -> None:
 
 def _judged(job: tuple) -> Iterator[tuple[str, str, tuple]]:
     name, only, index, parts, count, device, until = job
-    make = lambda: [case for case in DATABASES[name](count=count, device=device) if only in case.name][index::parts]
-    for case, finding in judged(make, device=device):
+    if isinstance(name, str) and device == "cpu":
+        make = lambda: [case for case in DATABASES[name](count=count) if only in case.name][index::parts]
+        found = judged(make)
+    else:
+        chosen = [(name, index, parts)] if isinstance(name, str) else name
+        found = judged_by(Starter(chosen, only, count, device), until=until)
+    for case, finding in found:
         yield case, finding.kind, finding.texts
         if until and time.time() > until:
             return

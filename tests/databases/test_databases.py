@@ -14,7 +14,8 @@ from mlirc.frontend.errors import UnsupportedGraph
 from tests.databases import operators, optimizers
 from tests.databases.case import NOISY_RUNS, DatabaseCase, Finding, judge
 from tests.databases.every import DATABASES
-from tests.databases.forked import judged
+from tests.databases.forked import judged, judged_by
+from tests.databases.fresh import Starter, cases_of
 from tests.fuzz.compare import differences
 
 PARTS = 16
@@ -71,8 +72,7 @@ def test_a_wrong_result_is_noticed():
     assert judge(DatabaseCase("exp", drive), "eager").kind == "right"
 
 
-@pytest.mark.parametrize("device", ["cpu", "another"])
-def test_what_ends_a_process_is_named(device):
+def test_what_ends_a_process_is_named():
     def answer(case):
         if case.name == "1":
             os.kill(os.getpid(), signal.SIGKILL)
@@ -81,5 +81,17 @@ def test_what_ends_a_process_is_named(device):
         return Finding("right")
 
     cases = [DatabaseCase(str(k), lambda compiled, see: None) for k in range(5)]
-    found = [(name, finding.kind) for name, finding in judged(lambda: cases, 1, answer, device)]
+    found = [(name, finding.kind) for name, finding in judged(lambda: cases, 1, answer)]
     assert found == [("0", "right"), ("1", "crash"), ("2", "hang"), ("3", "right"), ("4", "right")]
+
+
+@pytest.mark.full
+def test_a_fresh_process():
+    """It makes its cases itself, and begins behind those that are done; as on a GPU, where none can be forked."""
+    parts = [("operators: errors", 3, 150), ("others", 5, 200)]
+    names = [case.name for case in cases_of(parts, "", 1, "cpu")]
+    found = list(judged_by(Starter(parts, "", 1, "cpu")))
+    assert [name for name, _ in found] == names and all(finding.good for _, finding in found)
+    start = Starter(parts, "", 1, "cpu")
+    behind = judged_by(lambda done, reader, writer: start(done + len(names) - 1, reader, writer))
+    assert [name for name, _ in behind] == names[-1:]
