@@ -1,14 +1,18 @@
 """Branches and loops of host programs for a GPU, executed without one (tests/simulated_gpu.py): eager's answers, and what the GPU is asked for."""
 
+import ctypes
+import threading
+import time
 from collections.abc import Callable
 from itertools import product
 
 import pytest
 import torch
-from torch._higher_order_ops import scan
+from torch._higher_order_ops import scan, while_loop
 from torch._higher_order_ops.map import map as each
 from torch.utils._pytree import tree_leaves
 
+from mlirc.codegen.llvm.machine_code import compile_ir
 from mlirc.frontend import statistics
 from tests.frontend.capture import test_nested_regions as nested
 from tests.frontend.capture import test_regions as regions
@@ -132,6 +136,65 @@ def test_the_host_waits_once_for_each_branch(gpu):
     gpu.asked.clear()
     many = asked(gpu, lambda x: scan(lambda c, x: ((c + x).sin(), c * x), x[0], x), x)
     assert "read" not in many and "align" not in many and many.count("copy") == 1
+
+
+WAIT = """
+declare i32 @usleep(i32)
+define i32 @read_memory(i64 %to_at, i64 %from_at, i64 %size, ptr %stream) {
+entry:
+  %flag = inttoptr i64 FLAG to ptr
+  store volatile i64 1, ptr %flag
+  br label %head
+head:
+  %k = phi i64 [ 0, %entry ], [ %next, %body ]
+  %seen = load volatile i64, ptr %flag
+  %answered = icmp ne i64 %seen, 1
+  %late = icmp eq i64 %k, 5000
+  %stop = or i1 %answered, %late
+  br i1 %stop, label %end, label %body
+body:
+  %next = add i64 %k, 1
+  %slept = call i32 @usleep(i32 1000)
+  br label %head
+end:
+  %to = inttoptr i64 %to_at to ptr
+  %from = inttoptr i64 %from_at to ptr
+  call void @llvm.memcpy.p0.p0.i64(ptr %to, ptr %from, i64 %size, i1 false)
+  %code = zext i1 %late to i32
+  ret i32 %code
+}
+declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
+"""
+
+
+def test_other_threads_run_while_the_host_waits(monkeypatch):
+    """The wait for a predicate is native code that ends when another Python thread has answered: with the interpreter's lock held it never would."""
+    flag = torch.zeros(1, dtype=torch.int64)
+    code = compile_ir(WAIT.replace("FLAG", str(flag.data_ptr())))
+    named = SimulatedGpu.function
+    wait = lambda self, name, types: code.address(name) if name == "read_memory" else named(self, name, types)
+    monkeypatch.setattr(SimulatedGpu, "function", wait)
+    answers, called = [], threading.Event()
+
+    def answer():
+        cell = ctypes.c_int64.from_address(flag.data_ptr())
+        while not called.is_set():
+            if cell.value == 1:
+                answers.append(sum(range(1000)))
+                cell.value = 2
+            time.sleep(0.0005)
+
+    fn = lambda x: while_loop(lambda n, x: x.sum() < 10, lambda n, x: (n + 1, x + 1), (torch.tensor(0), x))
+    with simulated_gpu() as gpu, torch.no_grad():
+        compiled = torch.compile(fn, backend="mlirc", fullgraph=True, options=gpu.options)
+        thread = threading.Thread(target=answer)
+        thread.start()
+        try:
+            found = compiled(torch.zeros(4))
+        finally:
+            called.set()
+            thread.join()
+    assert found[0] == 3 and len(answers) == 4
 
 
 def test_what_begins_anywhere_is_moved(gpu):
