@@ -197,7 +197,7 @@ class GraphBuilder:
         dims = sorted({d % max(info.rank, 1) for d in dims}) if dims else list(range(info.rank))
         if info.rank == 0:
             dims = []
-            if name == "sum" and info.dtype.is_floating_point:
+            if name in ("sum", "mean") and info.dtype.is_floating_point:
                 x = self.add(x, 0.0)  # a sum begins at 0.0, which makes 0.0 of -0.0
         shape = tuple(1 if d in dims else n for d, n in enumerate(info.shape) if keepdim or d not in dims)
         attributes = {"dims": symbols.print_list(dims), "keepdim": keepdim}

@@ -154,7 +154,11 @@ def reduction(make: Callable[..., KernelBuilder], op: Any) -> Sequence[ir.Value]
         value = k.cast(value, torch.bool)
     elif kind not in ("argmax", "argmin"):
         value = k.cast(value, opmath(info.dtype))
-    value = fold(k, kind, value)
+    if kind == "mean" and info.device == "cpu":
+        elements = k.cast(k.size(symbols.product(shape[d] for d in dims)), opmath(info.dtype))
+        value = k.div(fold(k, "sum", value), elements)
+    else:
+        value = fold(k, kind, value)
     map_ = [place[d] if d in parallel else 0 for d in range(len(shape)) if keepdim or d in parallel]
     return k.finish([(k.cast(value, opmath(info.dtype)), map_, info)])
 

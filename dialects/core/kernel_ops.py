@@ -31,9 +31,11 @@ from mlirc.dialects.core.dialect import ListOp, Mlirc
 
 # kind -> what it gives: "same" dtype as its operand, or a dtype's text. NaN wins in max, min, argmax and argmin, as in eager;
 # argmax and argmin give the first index, counted row-major over the inner dimensions, first_max and first_min the element there:
-# of -0.0 and 0.0, which are equal, max and min give either.
+# of -0.0 and 0.0, which are equal, max and min give either. mean is of floating-point numbers, on a GPU: the sum through the number of
+# elements, but between the least and the largest element, also where the sum overflows.
 REDUCTIONS = {
     "sum": "same",
+    "mean": "same",
     "prod": "same",
     "max": "same",
     "min": "same",
@@ -49,7 +51,7 @@ POSITIONAL = ("argmax", "argmin", "first_max", "first_min")  # those that need t
 
 def identity(kind: str, dtype: torch.dtype) -> float | int | bool:
     """What a fold of nothing gives, in the dtype that it folds in; of extremes, what no element is beyond."""
-    if kind in ("sum", "any", "prod", "all"):
+    if kind in ("sum", "mean", "any", "prod", "all"):
         number: float | int | bool = kind in ("prod", "all")
     elif dtype == torch.bool:
         number = kind.endswith("min")

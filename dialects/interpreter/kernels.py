@@ -271,6 +271,8 @@ def _fold_last(kind: str, x: torch.Tensor) -> torch.Tensor:
     wide = x.to(opmath(x.dtype))
     if kind == "sum":
         return wide.sum(-1, dtype=wide.dtype).to(x.dtype) if x.dtype != torch.bool else x.any(-1)
+    if kind == "mean":
+        return _steady_mean(wide).to(x.dtype)
     if kind == "prod":
         return wide.prod(-1, dtype=wide.dtype).to(x.dtype) if x.dtype != torch.bool else x.all(-1)
     if kind == "any":
@@ -291,6 +293,19 @@ def _fold_last(kind: str, x: torch.Tensor) -> torch.Tensor:
             return torch.full(x.shape[:-1], identity(kind, x.dtype), dtype=x.dtype)
         return (x.max(-1) if kind == "first_max" else x.min(-1)).values
     raise ValueError(f"no reduction '{kind}'; there are {', '.join(REDUCTIONS)}")
+
+
+def _steady_mean(x: torch.Tensor) -> torch.Tensor:
+    """The mean along the last dimension, between the least and the largest element, also where their sum overflows."""
+    mean = x.mean(-1)
+    if x.shape[-1] == 0:
+        return mean
+    scaled = (x * 2.0**-64).sum(-1) / x.shape[
+        -1
+    ]  # 2^-64 of it: nothing overflows, and of what is far too small nothing shows
+    inside = torch.where(mean.isfinite(), mean, scaled * 2.0**64)
+    inside = torch.minimum(torch.maximum(inside, x.amin(-1)), x.amax(-1)) + 0.0
+    return torch.where(scaled.isfinite(), inside, mean)
 
 
 def running_fold(kind: str, x: torch.Tensor, dim: int) -> torch.Tensor:

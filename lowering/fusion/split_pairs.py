@@ -37,9 +37,9 @@ def find_pair(second: BodyNode, firsts: Iterable[BodyNode], inner: frozenset[int
     value, centre = difference.operands
     if not value.dims & inner or centre.dims & inner:
         return None
-    kind, wanted = ("squares", "sum") if folded.name == "mul" else ("exponentials", "max")
+    kind, wanted = ("squares", ("sum", "mean")) if folded.name == "mul" else ("exponentials", ("max",))
     for first in firsts:
-        if first.operands[0] is value and _kind(first) == wanted:
+        if first.operands[0] is value and _kind(first) in wanted:
             return Pair(kind, first, second, value, centre)
     return None
 
@@ -67,7 +67,7 @@ class Scalars:
 def of_part(pair: Pair, b: Scalars, value: BodyNode, folded: BodyNode, elements: int) -> BodyNode:
     """What a part sums up for the second reduction: `value` is an element, `folded` the first reduction of the part."""
     if pair.kind == "squares":
-        rest = b("sub", value, b("div", folded, b.number(elements)))
+        rest = b("sub", value, mean_of_part(pair, b, folded, elements))
         return b("mul", rest, rest)
     infinite = b("isinf", folded, type_=ir.IntegerType.get_signless(1))
     return b("exp", b("sub", value, b("select", infinite, b.number(0.0), folded)))
@@ -77,5 +77,10 @@ def of_parts(pair: Pair, b: Scalars, first: BodyNode, second: BodyNode, centre: 
     """What is summed over the parts: `first` and `second` are the two partial results of a part of `elements` elements."""
     if pair.kind == "exponentials":
         return b("mul", second, b("exp", b("sub", first, centre)))
-    rest = b("sub", b("div", first, b.number(elements)), centre)
+    rest = b("sub", mean_of_part(pair, b, first, elements), centre)
     return b("add", second, b("mul", b.number(elements), b("mul", rest, rest)))
+
+
+def mean_of_part(pair: Pair, b: Scalars, first: BodyNode, elements: int) -> BodyNode:
+    """The first reduction of a part, its sum or mean, as a mean."""
+    return first if _kind(pair.first) == "mean" else b("div", first, b.number(elements))

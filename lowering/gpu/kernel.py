@@ -24,10 +24,12 @@ from mlirc.lowering.gpu.matmul.function import (
 from mlirc.lowering.gpu.matmul.overlapped_epilogue import DESCRIPTORS, TILING, fits_ping_pong, write_ping_pong
 from mlirc.lowering.gpu.matmul.overlapped_epilogue import IMPORTS as GLUON
 from mlirc.lowering.gpu.matmul.persistent import persistent, write_persistent
+from mlirc.lowering.gpu.triton import means
 from mlirc.lowering.gpu.triton.builder import TL_DTYPE, TRITON_DTYPE, TritonValue, literal
 from mlirc.lowering.gpu.triton.emitter import FAILURE, TRAP, TritonEmitter
 from mlirc.lowering.gpu.triton.folds import TritonFold, function_text
 from mlirc.lowering.gpu.triton.indices import LARGEST
+from mlirc.lowering.gpu.triton.moments import means_of_variances
 from mlirc.lowering.gpu.triton.online_softmax import find_pairs
 from mlirc.lowering.gpu.triton.programs import bind_programs, counts_of
 from mlirc.lowering.gpu.triton.schedule import TritonSchedule, TritonTile, make_schedule
@@ -172,11 +174,16 @@ def _at_once(e: TritonEmitter) -> None:
 
 def _compute(e: TritonEmitter) -> None:
     """Computes the outputs of rows that are blocks in registers."""
+    pairs = {pair.first: pair for pair in means_of_variances(e.kernel)}
     for node in e.kernel.nodes:
-        if node.kind == "reduce":
+        if node.kind == "reduce" and node not in e.env:
             fold, x = e.folded(node)
             parts = [x, e.place(x.tile)] if fold.positional else [x]
-            e.env[node] = e.result(fold, e.reduced(fold, parts))
+            total = e.reduced(fold, parts)
+            if node in pairs:
+                pairs[node].at_once(e, total)
+                continue
+            e.env[node] = e.result(fold, means.alone(e, node, total) if fold.is_mean else total)
         elif node.kind != "constant":
             e.value(node)
 
@@ -242,7 +249,8 @@ def _in_passes(e: TritonEmitter, row: TritonTile) -> None:
                 _store(e, outputs)
         for node, state in accumulators.items():
             fold = TritonFold(node)
-            e.env[node] = e.result(fold, e.reduced(fold, state))
+            total = e.reduced(fold, state[:1] if fold.is_mean else state)
+            e.env[node] = e.result(fold, means.alone(e, node, total, state[1:]) if fold.is_mean else total)
         for p, lanes in zip(pairs, states, strict=True):
             p.finish(e, lanes)
     _store(e, [o for o in e.kernel.outputs if not _is_written_inside(e, o)])
@@ -308,7 +316,7 @@ def _start(e: TritonEmitter, node: Node) -> list[TritonValue]:
     state = [_filled(e, fold.identity, fold.dtype, dims)]
     if fold.positional:  # the index of the extreme: 0 where no element exceeds the identity
         state.append(_filled(e, 0, e.indices.dtype, dims))
-    return state
+    return state + means.start(e, node) if fold.is_mean else state
 
 
 def _filled(e: TritonEmitter, value: float | int, dtype: torch.dtype, dims: frozenset[str]) -> TritonValue:
@@ -319,6 +327,8 @@ def _step(e: TritonEmitter, node: Node, state: list[TritonValue]) -> None:
     fold, x = e.folded(node)
     if not fold.positional:
         e.lines.add(f"{state[0]} = fold_{fold.function}({state[0]}, {x})")
+        if fold.is_mean:
+            means.step(e, node, state[1:])
         return
     e.lines.add(f"{state[0]}, {state[1]} = fold_{fold.function}({state[0]}, {state[1]}, {x}, {e.place(x.tile)})")
 

@@ -252,8 +252,8 @@ class _BodyImporter:
         self.nodes.append(node)
 
     def reduce_one(self, kind: str, x: Node) -> Node:
-        """A reduction over one element: that element; but a sum of floats starts at 0.0, so that -0.0 becomes 0.0."""
-        if kind != "sum" or not x.dtype.is_floating_point:
+        """A reduction over one element: that element; but a sum or mean of floats starts at 0.0, so that -0.0 becomes 0.0."""
+        if kind not in ("sum", "mean") or not x.dtype.is_floating_point:
             return x
         zero = Node("constant", x.dtype, attributes={"value": 0.0}, depth=x.depth)
         total = Node("add", x.dtype, (x, zero), dims=x.dims, depth=x.depth, cls=OPS["add"])

@@ -68,6 +68,7 @@ class _Body:
         self.dims = set(sizes)
         self.inner_dims = set(list(sizes)[len(parallel) :])
         self.long_inner_dims = {d for d in self.inner_dims if sizes[d] != 1}
+        self.on_cpu = bool(inputs) and all(info.device == "cpu" for info in inputs)
         self.is_inner: dict[ir.Value, bool] = {}
         self.dtypes: dict[ir.Value, torch.dtype] = {}
 
@@ -159,6 +160,9 @@ class _Body:
         gives = "same" if is_scan else REDUCTIONS[kind]
         if gives == "same":
             self.same_dtype(op)
+            floats = self.dtype(op, op.results[0]).is_floating_point
+            expect(kind != "mean" or floats, op, "the mean of integers", "cast the operand to f32")
+            expect(kind != "mean" or not self.on_cpu, op, "a CPU's kernel has no mean", "divide the sum")
         else:
             expect(str(op.results[0].type) == gives, op, f"{kind} gives {op.results[0].type}", f"it gives {gives}")
         return is_scan

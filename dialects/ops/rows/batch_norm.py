@@ -12,7 +12,7 @@ from mlirc.dialects.core.import_arguments import count, need_floats, need_shape
 from mlirc.dialects.core.tensor_types import TensorInfo, info_of, opmath
 from mlirc.dialects.ops.rows.group_norm import append_ones, channel_gradients
 from mlirc.dialects.ops.rows.layer_norm import affine, need_dtypes_of_norms
-from mlirc.dialects.ops.rows.reduction import mean, squeeze, sum_over
+from mlirc.dialects.ops.rows.reduction import mean, squeeze, steady_mean, sum_over
 
 aten = torch.ops.aten
 
@@ -33,7 +33,7 @@ class BatchNormTraining(Composite, name="batch_norm_training"):
     def expand(g, x, weight, bias, eps):
         x, weight, bias = (g.cast(v, opmath(info_of(x).dtype)) for v in (x, weight, bias))
         dims = all_but_channels(x)
-        middle = g.cast(mean(g, wide(g, x), dims, True), info_of(x).dtype)
+        middle = g.cast(steady_mean(g, wide(g, x), dims, True), info_of(x).dtype)
         rest = g.sub(x, middle)
         variance = mean(g, g.mul(rest, rest), dims, True)
         rstd = g.rsqrt(g.add(variance, eps))

@@ -35,9 +35,9 @@ class GroupNorm(Composite, name="group_norm"):
         x, weight, bias = (g.cast(v, opmath(info_of(x).dtype)) for v in (x, weight, bias))
         x = split(g, x, 1, groups)
         dims = tuple(range(2, info_of(x).rank))
-        middle, rstd = moments(g, x, dims, eps)
+        middle, rstd, centre = moments(g, x, dims, eps)
         weight, bias = (per_channel(g, v, groups, len(shape) - 2) for v in (weight, bias))
-        out = g.add(g.mul(g.mul(g.sub(x, middle), rstd), weight), bias)
+        out = g.add(g.mul(g.mul(g.sub(x, centre), rstd), weight), bias)
         return join(g, out, shape), squeeze(g, middle, dims), squeeze(g, rstd, dims)
 
 

@@ -14,7 +14,7 @@ from mlirc.dialects.core.dialect import Composite, imports
 from mlirc.dialects.core.graph_builder import NotOurs
 from mlirc.dialects.core.import_arguments import need_floats
 from mlirc.dialects.core.tensor_types import TensorInfo, info_of, opmath
-from mlirc.dialects.ops.rows.reduction import mean, sum_over
+from mlirc.dialects.ops.rows.reduction import mean, steady_mean, sum_over
 
 aten = torch.ops.aten
 
@@ -35,8 +35,8 @@ class LayerNorm(Composite, name="layer_norm"):
     def expand(g, x, weight, bias, axes, eps):
         x, weight, bias = (g.cast(v, opmath(info_of(x).dtype)) for v in (x, weight, bias))
         dims = last(x, axes)
-        middle, rstd = moments(g, x, dims, eps)
-        return g.add(g.mul(g.mul(g.sub(x, middle), rstd), weight), bias), middle, rstd
+        middle, rstd, centre = moments(g, x, dims, eps)
+        return g.add(g.mul(g.mul(g.sub(x, centre), rstd), weight), bias), middle, rstd
 
 
 class LayerNormBackward(Composite, name="layer_norm_backward"):
@@ -102,12 +102,16 @@ class RmsNormBackward(Composite, name="rms_norm_backward"):
 
 
 def moments(g, x, dims, eps):
-    """The mean and 1/deviation of rows. A mean is 0 where finite numbers have an infinite sum, which no NaN comes of."""
-    middle = mean(g, x, dims, True)
+    """The mean of rows, 1/deviation, and what is subtracted from the elements: the mean, or 0 where the deviation is infinite, which no NaN
+    comes of. On a CPU the mean is 0, too, where finite numbers have an infinite sum."""
+    middle = steady_mean(g, x, dims, True)
     rest = g.sub(x, middle)
     rstd = g.rsqrt(g.add(mean(g, g.mul(rest, rest), dims, True), eps))
+    if info_of(x).device != "cpu":
+        return middle, rstd, g.select(g.eq(rstd, 0.0), 0.0, middle)
     overflows = g.bitwise_and(g.eq(g.abs(middle), math.inf), g.eq(rstd, 0.0))  # an infinite number's rstd is NaN
-    return g.select(overflows, 0.0, middle), rstd
+    middle = g.select(overflows, 0.0, middle)
+    return middle, rstd, middle
 
 
 def last(x, axes):

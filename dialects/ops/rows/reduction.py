@@ -17,6 +17,12 @@ class Sum(Reduction, name="sum"):
     kind = "sum"
 
 
+class Mean(Reduction, name="mean"):
+    """The mean of floating-point numbers on a GPU, between the least and the largest, also where their sum overflows."""
+
+    kind = "mean"
+
+
 class Prod(Reduction, name="prod"):
     kind = "prod"
 
@@ -119,6 +125,12 @@ def mean(g, x, dims, keepdim=False):
     """The mean of a float32 or float64 tensor."""
     info = info_of(x)
     return g.div(g.reduce("sum", x, dims, keepdim), g.size(count(info, dimensions(dims, info.rank)), info.dtype))
+
+
+def steady_mean(g, x, dims, keepdim=False):
+    """The mean, which on a GPU no overflow and no rounding moves away from the elements: eager's variances and norms there have no sum, but
+    move a mean to each element."""
+    return mean(g, x, dims, keepdim) if info_of(x).device == "cpu" else g.reduce("mean", x, dims, keepdim)
 
 
 def sum_over(g, x, dims):
@@ -253,7 +265,7 @@ def variance(g, x, dims, correction, keepdim):
     x = g.cast(x, torch.float64 if on_cpu else opmath(info_of(x).dtype))
     info = info_of(x)
     dims = dimensions(dims, info.rank)
-    middle = mean(g, x, dims, True)
+    middle = steady_mean(g, x, dims, True)
     sizes = [info.shape[d] for d in dims]
     has_first = all(isinstance(size, int) and size > 0 for size in sizes)
     if narrow and info.dtype == torch.float64 and has_first:

@@ -216,6 +216,20 @@ class TritonEmitter(Tiles):
             return self.lines.name(f"{pair}[1]", self.indices.dtype, dims)
         return self.lines.name(f"{pair}[0]", fold.dtype, dims)
 
+    def reduced_by(self, function: str, blocks: Sequence[TritonValue]) -> list[TritonValue]:
+        """Blocks of one shape, folded together along the row by `fold_function`."""
+        if not self.has_block:
+            return list(blocks)
+        keep = ", keep_dims=True" if len(self.blocks) > 1 else ""
+        dims, dtype = blocks[0].tile - {"r"}, blocks[0].dtype
+        text = f"tl.reduce(({', '.join(blocks)}), {self.axis()}, fold_{function}{keep})"
+        folded = self.lines.name(text, dtype, dims)
+        return [self.lines.name(f"{folded}[{k}]", dtype, dims) for k in range(len(blocks))]
+
+    def is_number(self, dims: frozenset[str]) -> bool:
+        """Whether what has these dimensions, folded along the row, is no block."""
+        return not dims and len(self.blocks) <= 1
+
     def from_zero(self, fold: TritonFold, text: str) -> str:
         """A fold of one block as one that begins with 0.0: eager's sum of -0.0 alone is 0.0. Of many blocks it does begin so."""
         sums = fold.function == "sum" and fold.dtype.is_floating_point

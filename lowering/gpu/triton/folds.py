@@ -71,8 +71,12 @@ class TritonFold(Fold):
     @property
     def function(self) -> str:
         ordered = self.kind.endswith(("max", "min")) and self.source.is_floating_point
-        kind = self.kind.replace("first_", "arg")  # both find the extreme and its position
+        kind = self.kind.replace("first_", "arg").replace("mean", "sum")  # both find the extreme and its position
         return f"last_{kind}" if self.keeps_last else f"nan_{kind}" if ordered else kind
+
+    @property
+    def is_mean(self) -> bool:
+        return self.node.kind == "reduce" and self.kind == "mean"
 
     @property
     def keeps_last(self) -> bool:

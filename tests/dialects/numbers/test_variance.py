@@ -2,11 +2,13 @@
 
 import math
 
+import numpy
 import pytest
 import torch
 import torch.nn.functional as F
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
+from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
 
 import mlirc
 from mlirc.dialects.core.context import context
@@ -164,3 +166,103 @@ def test_means_on_a_gpu_are_those_of_sums(n, dtype, name):
     tolerance = {"rtol": 0.02, "atol": 0.02} if dtype.itemsize == 2 else {"rtol": 1e-5, "atol": 1e-5}
     for got, exact in zip(found, program(x.double(), of_sums), strict=True):
         torch.testing.assert_close(got.double(), exact, equal_nan=True, **tolerance)
+
+
+def rows_whose_sum_overflows(n: int, dtype: torch.dtype) -> torch.Tensor:
+    most, u = torch.finfo(dtype).max, torch.rand(n, generator=torch.Generator().manual_seed(n), dtype=torch.float64)
+    sign = torch.arange(n) % 2 * 2 - 1
+    first = torch.arange(n) == 0
+    rows = [u * 0 + 1, u * 0 - 1, u * 0 + 0.7, u, -u, u * sign, (u * 0 + 0.9) * sign, first * 0.5 + 0.5]
+    rows += [u * 2 / n, torch.full_like(u, 1.5 / n), (u * 0 + 1).masked_fill(first, math.inf / most)]
+    rows += [(u * 0 - 1).masked_fill(first, math.nan)]
+    return torch.cat([(torch.stack(rows) * most).clamp(-most, most).to(dtype), special_rows(n).to(dtype)])
+
+
+def in_long_doubles(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Variance and mean of each row, rounded to its dtype from 80 bits, which do not overflow."""
+    with numpy.errstate(all="ignore"):
+        wide = x.double().numpy().astype(numpy.longdouble)
+        mean = wide.mean(1, keepdims=True)
+        variance = ((wide - mean) ** 2).sum(1) / (x.shape[1] - 1)
+        return tuple(torch.from_numpy(v.astype(numpy.float64)).to(x.dtype) for v in (variance, mean[:, 0]))
+
+
+def on_gpu(program, x, symbolic=False):
+    """What the kernels for a GPU compute, interpreted."""
+    shapes = ShapeEnv() if symbolic else None
+    with FakeTensorMode(shape_env=shapes) as mode:
+        there = torch.empty(x.shape, dtype=x.dtype, device="cuda")
+        if symbolic:
+            there = mode.from_tensor(there, symbolic_context=StatelessSymbolicContext([DimDynamic.DYNAMIC] * x.dim()))
+        graph = make_fx(program)(there)
+    with TritonCode() as code, context():
+        imported = import_graph(graph)
+        run_pipeline(imported.module, pipeline("gpu"))
+        top = next(op for op in imported.module.body.operations if op.operation.name == "func.func")
+        found = run(top, [x], imported.objects, code=code)
+        assert code.ran and not imported.aten
+    return found
+
+
+MOMENTS = {
+    "rows": lambda x: torch.var_mean(x, 1),
+    "columns": lambda x: torch.var_mean(x.t().clone(), 0),
+    "mean alone": lambda x: (torch.std_mean(x, 1)[1],),
+    "computed": lambda x: torch.var_mean(x * 1.0, 1),
+    "inner and outer": lambda x: torch.var_mean(x.unflatten(1, (-1, 1)).transpose(0, 1), (0, 2)),
+}
+
+
+@pytest.mark.parametrize("name", MOMENTS)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("symbolic", [False, True])
+@pytest.mark.parametrize("n", [3, 70, *(pytest.param(n, marks=pytest.mark.full) for n in (16411, 20000))])
+def test_variances_on_a_gpu_of_rows_whose_sum_overflows(n, symbolic, dtype, name):
+    """As by Welford's method, which sums up no elements; of both signs, where that is infinite or NaN, too. Rows are in registers, in a loop, or
+    in parts. In float32 a row of such numbers has a variance of 0, where they are one number, or an infinite one."""
+    x = rows_whose_sum_overflows(n, dtype)
+    eps = torch.finfo(dtype).eps
+    right = in_long_doubles(x)
+    for got, exact in zip(
+        on_gpu(MOMENTS[name], x, symbolic), right[-1:] if name == "mean alone" else right, strict=True
+    ):
+        wrong = ~torch.isclose(got.double(), exact.double(), rtol=64 * eps, atol=64 * eps, equal_nan=True)
+        assert not wrong.any(), (wrong.nonzero()[:4].tolist(), got[wrong][:4], exact[wrong][:4])
+
+
+@pytest.mark.parametrize("symbolic", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("n", [70, 999, pytest.param(20000, marks=pytest.mark.full)])
+def test_rows_of_one_number_on_a_gpu(n, dtype, symbolic):
+    """As by Welford's method: the mean is the number and the variance 0, and norms are their bias."""
+    x = (
+        torch.tensor([0.1, 1000.1, -33.3, 6e4, 1e-3, 0.0, torch.finfo(dtype).max], dtype=dtype)[:, None]
+        .expand(-1, n)
+        .clone()
+    )
+    program = lambda x: (*torch.var_mean(x, 1), torch.layer_norm(x, x.shape[1:]))
+    variance, mean, norm = on_gpu(program, x, symbolic)
+    assert torch.equal(mean, x[:, 0]) and not variance.any() and not norm.any()
+
+
+aten = torch.ops.aten
+NORMS = {
+    "layer": lambda x: aten.native_layer_norm(x, x.shape[1:], None, None, 1e-5),
+    "group": lambda x: aten.native_group_norm(x.unsqueeze(2), None, None, *x.shape, 1, 1, 1e-5),
+    "batch": lambda x: aten._native_batch_norm_legit.no_stats(x.t().clone(), None, None, True, 0.1, 1e-5),
+}
+
+
+@pytest.mark.parametrize("name", NORMS)
+@pytest.mark.parametrize("n", [70, *(pytest.param(n, marks=pytest.mark.full) for n in (16411, 20000))])
+def test_norms_on_a_gpu_of_rows_whose_sum_overflows(n, name):
+    """The mean is right; a row is 0, also where the variance overflows, as eager's are where Welford's method subtracts no infinities.
+    Of a batch norm a number's distance from the mean is infinite where it overflows."""
+    x = rows_whose_sum_overflows(n, torch.float32)[:10]
+    out, mean, rstd = on_gpu(NORMS[name], x)
+    variance, exact = in_long_doubles(x)
+    torch.testing.assert_close(mean.flatten(), exact, rtol=1e-5, atol=0)
+    torch.testing.assert_close(rstd.flatten(), (variance + 1e-5).rsqrt())
+    if name == "batch":
+        out = out.t()[((x - exact[:, None]).isfinite()).all(1)]
+    assert not out.any()
