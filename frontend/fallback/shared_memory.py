@@ -3,6 +3,7 @@
 A graph that writes to an input is traced for the memory that its inputs share at that time. Dynamo's guards tell one tensor given
 twice from two tensors, but neither two tensors of one memory from two of their own, nor where in that memory each begins.
 Where sizes are symbols, what AOTAutograd makes of tensors that overlap is wrong for the inputs themselves that it traced.
+Some matrices that overlap it takes for two that do not: see `taken_apart`.
 """
 
 from collections.abc import Callable, Iterable, Sequence, Set
@@ -19,7 +20,7 @@ from mlirc.frontend.torch_compat.fake_tensors import storage_id
 
 ANOTHER_WAY = "inputs, one of which is written to, share memory in another way than when the graph was traced"
 DEVICES = ("cpu", "cuda")
-SYMBOLIC = -1  # no distance, which is 0 or more
+NEVER = -1  # no distance, which is 0 or more: such inputs never share memory as they were traced
 
 Span = tuple[int, int, int]  # address of the first byte, address behind the last one, position of the input
 Overlaps = dict[
@@ -98,7 +99,7 @@ def is_static(node: Node) -> bool:
 
 
 def traced_overlaps(given: dict[int, torch.Tensor], written: Set[int]) -> Overlaps:
-    """Which of the fake tensors overlap. Where a symbol has a part in it, for all that is known, at no distance."""
+    """Which of the fake tensors overlap. At no distance: where a symbol has a part in it, and where AOTAutograd is wrong."""
     groups: dict[int, list[int]] = {}
     for k, x in given.items():
         groups.setdefault(storage_id(x), []).append(k)
@@ -108,9 +109,24 @@ def traced_overlaps(given: dict[int, torch.Tensor], written: Set[int]) -> Overla
         spans = [(hint(x.storage_offset()) * x.element_size(), extent(x), k) for k in known for x in (given[k],)]
         fixed = {k for k in known if all(isinstance(n, int) for n in numbers(given[k]))}
         for pair, distance in overlaps(spans, written).items():
-            found[pair] = distance if fixed.issuperset(pair) else SYMBOLIC
-        found |= {(j, k): SYMBOLIC for j in set(places) - set(known) for k in places if j != k and {j, k} & written}
+            exact = fixed.issuperset(pair) and not taken_apart(*(given[k] for k in pair))
+            found[pair] = distance if exact else NEVER
+        found |= {(j, k): NEVER for j in set(places) - set(known) for k in places if j != k and {j, k} & written}
     return found
+
+
+def taken_apart(first: torch.Tensor, second: torch.Tensor) -> bool:
+    """Whether AOTAutograd takes two overlapping matrices of one row stride, `first` begins first, for tensors that do not overlap.
+
+    It asks whether a row of `second` ends before the next row of `first` begins, and not whether it begins behind the end of a row of
+    `first`: `x[::2]` and `x[::2][1:]` (compute_overlapping_tensors in torch/csrc/dynamo/guards.cpp).
+    """
+    if first.dim() != 2 or second.dim() != 2 or first.stride() != second.stride() or first.stride(1) != 1:
+        return False
+    if first.is_contiguous() and second.is_contiguous():
+        return False
+    distance, row = second.storage_offset() - first.storage_offset(), first.stride(0)
+    return row > 0 and distance >= first.size(1) and distance % row < first.size(1)
 
 
 def numbers(x: torch.Tensor) -> list[Any]:

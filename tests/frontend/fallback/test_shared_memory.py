@@ -115,3 +115,45 @@ def test_an_error_of_the_user_is_raised_and_not_printed(capfd):
         with pytest.raises(RuntimeError, match="single memory location"):
             compiled(memory[:5], memory[1:6])
     assert capfd.readouterr() == ("", "")
+
+
+def first_is_written(a, b):
+    a[0] = 7
+    b.sub_(1)
+    return a + 0
+
+
+def second_reads(a, b):
+    a.add_(1)
+    b.mul_(2)
+    return a.sum() + b.sum()
+
+
+MATRICES = [  # rows and columns of each, row stride, distance of their starts
+    (4, 3, 3, 3, 6, 6),  # the rows of the second are rows of the first
+    (4, 3, 2, 3, 6, 12),
+    (4, 3, 3, 2, 6, 7),  # parts of rows
+    (4, 3, 3, 3, 6, 8),  # the second's rows begin in the first's, and end behind them
+    (4, 3, 3, 3, 6, 3),  # between the rows
+    (4, 3, 3, 3, 6, 9),
+    (4, 3, 3, 3, 6, 1),
+    (4, 3, 4, 2, 3, 3),
+    (1, 2, 2, 1, 2, 1),
+]
+
+
+@pytest.mark.parametrize("rows, columns, rows2, columns2, stride, distance", MATRICES)
+@pytest.mark.filterwarnings("ignore:.*runs in eager.*")
+def test_matrices_of_one_row_stride(rows, columns, rows2, columns2, stride, distance):
+    """AOTAutograd takes some that overlap for two that do not."""
+    for function in (first_is_written, second_reads):
+        outcomes = []
+        torch._dynamo.reset()
+        for called in (function, torch.compile(function, backend="mlirc", dynamic=False)):
+            memory = torch.arange(64.0)
+            result = called(
+                memory.as_strided((rows, columns), (stride, 1)),
+                memory.as_strided((rows2, columns2), (stride, 1), distance),
+            )
+            outcomes.append((result, memory))
+        torch.testing.assert_close(*reversed(outcomes))
