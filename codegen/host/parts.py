@@ -29,6 +29,7 @@ class HostRange:
     kind    kernel, library, ATen, copy or allocation
     lines   the user's source lines
     device  of what it writes, without an index: "cpu", "cuda"
+    gpu     number of the GPU by whose clock it is timed, in a program that uses any
     read, written, flops   bytes and floating-point operations of one execution (lowering/analysis/work.py)
     executions             how often the last such call executed it: in a loop, once for each step
     work                   read, written and flops of all executions of that call, at its sizes; a sum that is not known is None
@@ -42,6 +43,7 @@ class HostRange:
     written: str
     flops: str
     device: str = "cpu"
+    gpu: int = 0
     seconds: deque[float] = field(default_factory=lambda: deque(maxlen=MOST_SAMPLES))
     executions: int = 1
     work: list[int | None] = field(default_factory=lambda: [None, None, None])

@@ -76,7 +76,8 @@ class Program:
             addresses[FAILURES] = self.failures.data_ptr()
             if host.checks:
                 _tell_at_exit()
-                _noted.append((self.failures, host.sites))  # a kernel may still be about to write there
+                # a kernel may still be about to write there
+                _noted.append((self.failures, host.sites, {k.device for k in host.launched}))
         self.convolutions = convolutions or cudnn.CudnnPlans(host.convolutions)
         self.refused = self.convolutions.refused  # why cuBLASLt or cuDNN left to ATen what they were asked for
         self.plans = CublasPlans(host.matmuls, self.refused)
@@ -170,8 +171,8 @@ _new_function = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.py_o
     ("PyCFunction_NewEx", ctypes.pythonapi)  # as an attribute of pythonapi it would be everybody's, types and all
 )
 
-_noted: list[tuple[torch.Tensor, list[FailureSite]]] = []
-"""Where kernels on GPUs note bad indices, of all programs that there were, and the sites of each."""
+_noted: list[tuple[torch.Tensor, list[FailureSite], set[int]]] = []
+"""Where kernels on GPUs note bad indices, of all programs that there were, the sites of each, and the GPUs."""
 
 
 @cache
@@ -181,9 +182,10 @@ def _tell_at_exit() -> None:
 
 def tell_unread() -> None:
     """Logs each bad index that was never reported, by a later call or by a synchronization."""
-    with suppress(Exception):  # what it raises was reported by an earlier synchronization, or is logged below
-        torch.cuda.synchronize()
-    for slots, sites in _noted:
+    for device in sorted({device for _, _, devices in _noted for device in devices}):
+        with suppress(Exception):  # what it raises was reported by an earlier synchronization, or is logged below
+            torch.cuda.synchronize(device)
+    for slots, sites, _ in _noted:
         for check, index, size in slots.view(-1, FAILURE_FIELDS).tolist():
             if check:
                 places = ", ".join(dict.fromkeys(site.location for site in sites if site.message and site.location))

@@ -17,7 +17,7 @@ UNKNOWN = -1  # work at sizes that no argument and no call before it says
 class RangeProfile:
     """The times of one program's ranges. Several threads may call the program at once: each has its own open ranges, and adds times under the GIL.
 
-    On a GPU a range lasts from one event on the stream to another. The end of the call waits for them.
+    On a GPU a range lasts from one event on the stream of its GPU to another, whichever GPU is current. The end of the call waits for them.
     """
 
     def __init__(self, ranges: list[HostRange], on_gpu: bool):
@@ -61,19 +61,22 @@ class RangeProfile:
         event = None
         if self.on_gpu:
             torch.cuda.nvtx.range_push(name)
-            event = torch.cuda.Event(enable_timing=True)
-            event.record()
+            event = self._event(number)
         self._thread.open.append((shown, event))
 
     def _ended(self, number: int, started: Any, ended: Any, *work: int) -> None:
         self._thread.work.setdefault(number, []).append(work)
         if self.on_gpu:
-            done = torch.cuda.Event(enable_timing=True)
-            done.record()
-            self._thread.timed.append((number, self._thread.open[-1][1], done))
+            self._thread.timed.append((number, self._thread.open[-1][1], self._event(number)))
         else:
             self._took(number, ended[0] - started[0] + 1e-9 * (ended[1] - started[1]))
         self._close()
+
+    def _event(self, number: int) -> torch.cuda.Event:
+        with torch.cuda.device(self.ranges[number].gpu):
+            event = torch.cuda.Event(enable_timing=True)
+            event.record()
+        return event
 
     def _close(self) -> None:
         shown, _ = self._thread.open.pop()

@@ -13,6 +13,8 @@ The clock is read inside, so that a kernel's time has nothing of Python's. Witho
 from collections.abc import Callable
 from typing import Any
 
+import torch
+
 from mlirc.codegen.frame.frame import Frame
 from mlirc.codegen.host.inputs import unbound
 from mlirc.codegen.host.parts import HostRange
@@ -45,7 +47,7 @@ def ranged(frame: Frame, op: Any, write: Callable[[], None], ranges: list[HostRa
     number, text = len(ranges), frame.text
     work = Work()
     work.add(op)
-    ranges.append(range_of(op, kind, work))
+    ranges.append(range_of(op, kind, work, next(iter(frame.gpus.numbers), 0)))
     clocks = [f"  {name} = alloca [2 x i64]" for name in (STARTED, ENDED)]
     if clocks[0] not in text.places:  # a function that is invoked has its own
         text.places += clocks
@@ -62,11 +64,13 @@ def size_of(frame: Frame, size: Int) -> str:
     return str(UNKNOWN) if not isinstance(size, int) and unbound(frame, size) else frame.sizes.of(size)
 
 
-def range_of(op: Any, kind: str, work: Work) -> HostRange:
+def range_of(op: Any, kind: str, work: Work, gpu: int = 0) -> HostRange:
+    """The range of an op; `gpu` is the GPU that times what works on none."""
     _, written = operands_of(op)
     info = written[0] if written else info_of(op.results[0]) if len(op.results) else None
     if kind == "library" and (is_generated(label_of(op)) or "kernel" in op.attributes):
         kind = "kernel"
+    device = torch.device(info.device if info else "cpu")
     return HostRange(
         kind,
         label_of(op),
@@ -75,7 +79,8 @@ def range_of(op: Any, kind: str, work: Work) -> HostRange:
         str(work.read),
         str(work.written),
         str(work.flops),
-        info.device.partition(":")[0] if info else "cpu",
+        device.type,
+        gpu if device.index is None else device.index,
     )
 
 

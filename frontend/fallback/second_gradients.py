@@ -7,7 +7,7 @@ eager on the call's inputs.
     x, y -> compiled call -> r          without create_graph    dr -> compiled backward graph -> dx, dy
                                         with it                 (x, y, dr) -> eager: r = graph(x, y);  dx, dy = grad(r, dr)
 
-So is a third. Random numbers are drawn again, on a CPU, from the generator's state at the call. Running statistics of a norm in training are
+So is a third. Random numbers are drawn again, from the generators' states at the call. Running statistics of a norm in training are
 no part of its results: the graph gets copies of them. Where the graph cannot run again (it writes to other inputs, one has changed or is
 gone) a second gradient is an error.
 """
@@ -77,8 +77,8 @@ class Graph:
         self.forward = without_notes(gm)
         self.autocast = dict(autocast_devices())
         self.statistics = statistics_of(gm)
-        # until a call was seen, nobody knows; a GPU's states cannot be asked for while a user records a CUDA graph
-        self.draws: bool | None = False if devices_of(inputs) else None
+        self.devices = devices_of(inputs)
+        self.draws: bool | None = None  # until a call was seen, nobody knows
         self.tell = tell
         self.told = False
 
@@ -102,7 +102,7 @@ class Graph:
         devices = devices_of(args)
         with torch.random.fork_rng(devices=[d.index for d in devices]):
             if drawn is not None:
-                torch.set_rng_state(drawn[0][0])
+                set_states(drawn[0], devices)
             before = states(devices)
             results = list(forward_of(self.forward)(*args))
             if not same(before if drawn is None else drawn[1], states(devices)):
@@ -110,14 +110,16 @@ class Graph:
         return results
 
     def states_before(self) -> list[torch.Tensor] | None:
-        """The generator's state, unless the graph draws no random numbers."""
-        return None if self.draws is False else states(())
+        """The generators' states, unless the graph draws no random numbers. A GPU's cannot be asked for while a user records a CUDA graph."""
+        if self.draws is False or (self.devices and torch.cuda.is_current_stream_capturing()):
+            return None
+        return states(self.devices)
 
     def drawn(self, before: list[torch.Tensor] | None) -> Drawn | None:
         """What a call has drawn since `states_before`."""
         if before is None:
             return None
-        after = states(())
+        after = states(self.devices)
         if self.draws is None:
             self.draws = not same(before, after)
         return (before, after) if self.draws else None
@@ -146,6 +148,13 @@ def devices_of(args: Sequence[Any]) -> list[torch.device]:
 
 def states(devices: Sequence[torch.device]) -> list[torch.Tensor]:
     return [torch.get_rng_state(), *(torch.cuda.get_rng_state(device) for device in devices)]
+
+
+def set_states(states: Sequence[torch.Tensor], devices: Sequence[torch.device]) -> None:
+    first, *others = states
+    torch.set_rng_state(first)
+    for state, device in zip(others, devices, strict=True):
+        torch.cuda.set_rng_state(state, device)
 
 
 def same(a: Sequence[torch.Tensor], b: Sequence[torch.Tensor]) -> bool:

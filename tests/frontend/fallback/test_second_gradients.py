@@ -1,5 +1,6 @@
 """Gradients of gradients of a compiled call, as programs ask for them: eager's, or an error that says why there is none."""
 
+import contextlib
 from typing import Any
 
 import pytest
@@ -8,6 +9,7 @@ from torch import autograd, nn
 from torch.autograd import functional
 
 from mlirc.frontend.errors import UnsupportedGraph
+from mlirc.frontend.fallback import second_gradients
 
 LIMIT = "does not currently support double backward"
 
@@ -293,6 +295,30 @@ def test_second_gradients_are_eagers(program):
 @pytest.mark.parametrize("name", RANDOM)
 def test_random_numbers_are_drawn_again(name):
     torch.testing.assert_close(*both(lambda compiled: drawing(name, compiled)))
+
+
+def test_random_numbers_of_a_gpu_are_drawn_again(monkeypatch):
+    """A GPU whose generator is the CPU's here. While a CUDA graph is recorded its state is not asked for."""
+    asked = []
+    monkeypatch.setattr(second_gradients, "devices_of", lambda args: [torch.device("cuda", 1)])
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
+    monkeypatch.setattr(torch.cuda, "get_rng_state", lambda device: (asked.append(device), torch.get_rng_state())[1])
+    monkeypatch.setattr(torch.cuda, "set_rng_state", lambda state, device: torch.set_rng_state(state))
+    monkeypatch.setattr(torch.random, "fork_rng", lambda devices: forked(devices))
+    torch.testing.assert_close(*both(lambda compiled: drawing("two", compiled)))
+    assert set(map(str, asked)) == {"cuda:1"}
+    asked.clear()
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
+    torch._dynamo.reset()
+    torch.compile(RANDOM["two"], backend="mlirc")(at().requires_grad_())
+    assert not asked
+
+
+@contextlib.contextmanager
+def forked(devices):
+    state = torch.get_rng_state()
+    yield
+    torch.set_rng_state(state)
 
 
 @pytest.mark.parametrize("name", VIEWS)

@@ -1,5 +1,6 @@
 """The option `profile` and mlirc.explain(fn, profile=True): each op is timed and labelled; without it nothing is emitted."""
 
+import contextlib
 import json
 import threading
 import types
@@ -10,7 +11,10 @@ import torch
 import mlirc
 from mlirc.codegen.cache.folder import VARIABLE
 from mlirc.codegen.emit.emit import compile_module
+from mlirc.codegen.host import program
 from mlirc.codegen.host.host_program import host_program
+from mlirc.codegen.host.parts import HostRange
+from mlirc.codegen.host.range_profile import RangeProfile
 from mlirc.codegen.host.ranges import BEGIN, CLOCK, END, ENDED, STARTED
 from mlirc.codegen.llvm.ir_text import LlvmFunctionText
 from mlirc.dialects.core.bindings import ir
@@ -62,8 +66,6 @@ def test_rows_say_what_took_how_long():
 
 
 def test_a_floor_is_bytes_or_operations_at_the_measured_rate():
-    from mlirc.codegen.host.parts import HostRange
-
     timed = HostRange(
         "kernel", "copy", [], "float32", "4000000", "4000000", "1000000", work=[4000000, 4000000, 1000000]
     )
@@ -99,7 +101,55 @@ def test_a_range_has_the_device_of_what_it_writes():
     with context():
         module = ir.Module.parse(text)
         op = module.body.operations[0].regions[0].blocks[0].operations[0]
-        assert range_of(op, "kernel", Work()).device == "cuda"
+        made = range_of(op, "kernel", Work())
+    assert (made.device, made.gpu) == ("cuda", 1)
+
+
+def test_a_range_is_timed_by_its_gpu(monkeypatch):
+    """Whichever is current: events of two GPUs have no time between them."""
+    current, recorded = [0], []
+
+    class Event:
+        def __init__(self, enable_timing):
+            self.place = current[0]
+
+        def record(self):
+            recorded.append((self.place, current[0]))
+
+        synchronize = lambda self: None
+        elapsed_time = lambda self, other: 1.0
+
+    @contextlib.contextmanager
+    def device(index):
+        before, current[0] = current[0], index
+        yield
+        current[0] = before
+
+    monkeypatch.setattr(torch.cuda, "Event", Event)
+    monkeypatch.setattr(torch.cuda, "device", device)
+    monkeypatch.setattr(torch.cuda.nvtx, "range_push", lambda name: None)
+    monkeypatch.setattr(torch.cuda.nvtx, "range_pop", lambda: None)
+    ranges = [HostRange("kernel", "exp", [], "float32", "4", "4", "1", "cuda", gpu) for gpu in (1, 0)]
+    profile = RangeProfile(ranges, on_gpu=True)
+
+    def call(inputs):
+        for number in (0, 1):
+            profile._begun(number)
+            profile._ended(number, None, None, 4, 4, 1)
+        return inputs
+
+    profile.around(call)([])
+    assert recorded == [(1, 1), (1, 1), (0, 0), (0, 0)]
+    assert [list(x.seconds) for x in ranges] == [[1e-3], [1e-3]]
+
+
+def test_bad_indices_of_every_gpu_are_waited_for_at_the_end(monkeypatch):
+    waited = []
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda device: waited.append(device))
+    slots = torch.zeros(3, dtype=torch.int64)
+    monkeypatch.setattr(program, "_noted", [(slots, [], {1}), (slots, [], {0, 1})])
+    program.tell_unread()
+    assert waited == [0, 1]
 
 
 def test_the_machine_s_rates_are_of_as_many_threads_as_compute():
