@@ -8,7 +8,6 @@ import dataclasses
 from typing import Any
 
 from mlirc.lowering.module.nearest import nearest
-from mlirc.lowering.pipeline.old_names import todays_name
 
 OPEN, CLOSE = "{(", "})"
 NOT_TEXT = {"text": False}
@@ -40,7 +39,7 @@ def parse(text: str) -> list[Step]:
             raise PipelineError(f"'{item[:100]}' in '{text[:200]}' is not a pass: NAME or NAME{{option=value ...}}")
         if arguments and arguments[-1] not in CLOSE:
             raise PipelineError(f"'{item}' in '{text}' goes on after the options")
-        steps.append(Step(todays_name(name), arguments))
+        steps.append(Step(name, arguments))
     return steps
 
 

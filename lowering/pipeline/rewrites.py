@@ -13,7 +13,6 @@ from typing import Any
 from mlirc.dialects.core.dialect import attribute_value
 from mlirc.lowering.module.nearest import nearest
 from mlirc.lowering.module.source_lines import source_line
-from mlirc.lowering.pipeline.old_names import todays_name
 from mlirc.lowering.pipeline.parser import PipelineError
 
 Range = tuple[int, int | None]
@@ -84,7 +83,7 @@ def parse_limits(texts: Iterable[str]) -> dict[str, tuple[Range, ...]]:
     found = {}
     for text in texts:
         name, equals, ranges = text.partition("=")
-        name = todays_name(name.strip())
+        name = name.strip()
         if not equals or not name:
             raise PipelineError(f"'{text[:100]}' is not PASS=RANGES, as fuse-elementwise=0-41,50,60-")
         if name in found:
