@@ -66,18 +66,6 @@ def norm_of_activation() -> Program:
     return (lambda x: layer(x).sum()), (x,)
 
 
-def grouped_attention() -> Program:
-    """Llama's heads, 32 for 8 of keys, repeated as older code repeats them, in cuDNN's attention."""
-
-    def repeated(x: torch.Tensor) -> torch.Tensor:
-        batch, heads, length, size = x.shape
-        return x.unsqueeze(2).expand(batch, heads, 4, length, size).reshape(batch, 4 * heads, length, size)
-
-    q = torch.randn(4, 32, 1024, 64, device="cuda", dtype=torch.bfloat16)
-    k, v = (torch.randn(4, 8, 1024, 64, device="cuda", dtype=torch.bfloat16) for _ in range(2))
-    return (lambda q, k, v: F.scaled_dot_product_attention(q, repeated(k), repeated(v), is_causal=True)), (q, k, v)
-
-
 def model(name: str, batch: int) -> Program:
     from benchmarks.on_gpu.models import MODELS
 
@@ -101,7 +89,6 @@ CASES = [
         lambda: cross_entropy("cuda", 8192, torch.bfloat16, True),
         True,
     ),
-    Case("share-heads", "cuda", "share-heads", "gpu", grouped_attention),
     Case("fuse-matmul-epilogue", "cuda", "fuse-matmul-epilogue", "gpu", lambda: model("gpt2", 0)),
     Case("convolve-channels-last", "cuda", "convolve-channels-last", "gpu", lambda: model("resnet50", 0)),
     Case("batch-parameters", "cuda", "batch-parameters", "gpu", lambda: model("resnet50", 0)),
@@ -120,16 +107,13 @@ def options_of(case: Case, has_pass: bool) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def settings(case: Case, has_pass: bool) -> Iterator[None]:
-    """cuDNN's attention for share-heads; no rule for volumes where that is what is left out."""
-    from torch.nn.attention import SDPBackend, sdpa_kernel
-
+    """No rule for volumes where that is what is left out."""
     from mlirc.lowering.passes.simplify import generate_convolutions
 
-    with contextlib.ExitStack() as stack:
-        if case.drops == "share-heads":
-            stack.enter_context(sdpa_kernel(SDPBackend.CUDNN_ATTENTION))
-        if not case.drops and not has_pass:
-            stack.enter_context(mock.patch.object(generate_convolutions, "choice_of_slices", lambda *given: None))
+    if case.drops or has_pass:
+        yield
+        return
+    with mock.patch.object(generate_convolutions, "choice_of_slices", lambda *given: None):
         yield
 
 

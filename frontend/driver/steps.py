@@ -76,8 +76,6 @@ def import_aten(graph: AtenGraph, folder: CacheFolder | None) -> Lowering:
     results = len(graph.gm.graph.output_node().args[0])  # type: ignore[arg-type]
     gm, flags = in_memory(graph.gm, returned_to_user(graph.kind, results))
     imported = import_graph(gm, graph.parameters, graph.after_node)
-    if graph.kind == "backward":  # it is the last to use what is saved for it
-        next(functions(imported.module)).attributes["mlirc.consumes"] = ir.UnitAttr.get()
     returned = returned_to_user(graph.kind, len(imported.outputs))
     outputs = with_views(gm, imported.outputs, returned)
     recorded = graph.on_gpu and graph.options.mode in CUDA_GRAPH_MODES

@@ -39,7 +39,6 @@ GPU_FOLD = (
     "canonicalize,cse,"
     "fuse-flex-attention,canonicalize,"  # before fold-constants and decompose: masks are still made of positions
     "fold-constants,"
-    "share-heads,"
     "fold-cudnn,"  # before decompose: it takes batch norms in
     "decompose,"
     "space-to-depth,"
@@ -68,7 +67,6 @@ GPU_SPLIT = (
     "split-reductions,"  # after all fusion: it takes kernels apart
     "batch-kernels,"
     "canonicalize,cse,eliminate-dead,"
-    "release-early,"  # it puts what is left in order
     "schedule-collectives"  # last: kernels are what runs beside them
 )
 GPU_FUSE = f"select-attention,{GPU_MERGE}batch-parameters,{GPU_SPLIT}"

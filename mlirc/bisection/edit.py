@@ -173,9 +173,6 @@ def cleaned(module: ir.Module, inputs: Sequence[Any]) -> tuple[str, list[Any]]:
     for op in reversed(list(block.operations)):
         if op.operation.name not in WITH_EFFECTS and all(next(iter(r.uses), None) is None for r in op.results):
             op.operation.erase()
-    for name in ("mlirc.consumes",):
-        if name in graph.attributes:
-            del graph.attributes[name]
     groups = (
         [attribute_value(x) for x in graph.attributes["mlirc.results"]] if "mlirc.results" in graph.attributes else []
     )

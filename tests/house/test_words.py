@@ -72,9 +72,6 @@ EXCEPTIONS = {
         "shares": "tensors share memory",
         "shares_heads": "heads of queries share keys, as in grouped-query attention",
         "share_heads": "likewise",
-        "share_heads.py": "likewise",
-        "ShareHeads": "likewise",
-        "share-heads": "likewise",
     },
     "stream": {
         "raw_stream.py": "a CUDA stream",

@@ -94,7 +94,7 @@ WRITE = """        tma.store_wait(0)
 def fits_ping_pong(matmul: TritonMatmul, strategy: Persistent) -> bool:
     """Whether the matmul can be written so: rows of the result lie as those of its factors do, and the epilogue reads
     nothing that is as large."""
-    if strategy.tiling.rows != ROWS or strategy.result is None or strategy.apart is not None or matmul.kernel.symbols:
+    if strategy.tiling.rows != ROWS or strategy.result is None or matmul.kernel.symbols:
         return False
     down, across = ({a.name for a in axes} for axes in (matmul.m, matmul.n))
     return not any(x.access is not None and x.dims & down and x.dims & across for x in matmul.epilogue)

@@ -6,10 +6,6 @@ multiples of 16 bytes.
 
 There is one program for each multiprocessor, which loops over tiles, so that the loads of a tile overlap with the stores of the tile
 before. A tile is stored in halves, which takes half the registers and half the shared memory.
-
-Two matmuls by halves of one parameter are computed as one matmul of twice the width, whose halves the epilogue combines:
-
-    columns = tl.make_tensor_descriptor(p1, [2, 5632, 2048], [11534336, 2048, 1], [2, XBLOCK, KBLOCK])
 """
 
 from collections.abc import Collection
@@ -47,25 +43,17 @@ class StridedMatrix:
 
 @dataclass(frozen=True)
 class Persistent:
-    """result   None where it is written by pointers, in one part
-    apart    elements from the first matmul's columns to those of the second one; None where there is one matmul
-    """
+    """result   None where it is written by pointers, in one part"""
 
     rows: StridedMatrix
     columns: StridedMatrix
     result: StridedMatrix | None
-    apart: int | None
     tiling: Tiling
 
     @property
     def parts(self) -> int:
         """The number of parts in which a tile of the result is written."""
-        return 1 if self.result is None or self.apart is not None else 2
-
-    @property
-    def halves(self) -> bool:
-        """Whether what is multiplied at once is twice as wide as what is then written."""
-        return self.parts == 2 or self.apart is not None
+        return 1 if self.result is None else 2
 
     @property
     def scratch(self) -> int:
@@ -76,15 +64,14 @@ class Persistent:
 def persistent(matmul: TritonMatmul, aligned: Collection[int], programs: int) -> Persistent | None:
     """How to compute the matmul with `programs` programs, or None where its factors do not lie so, or there are few tiles."""
     sizes = [a.known for a in (*matmul.m, *matmul.n)]
-    apart = _apart(matmul) if len(matmul.totals) == 2 else None
-    if len(matmul.totals) != (1 if apart is None else 2) or any(n is None for n in sizes):
+    if len(matmul.totals) != 1 or any(n is None for n in sizes):
         return None
-    if -(-size_of(matmul.m) // ROWS) * -(-size_of(matmul.n) * len(matmul.totals) // COLUMNS) < programs:
+    if -(-size_of(matmul.m) // ROWS) * -(-size_of(matmul.n) // COLUMNS) < programs:
         return None
     rows = _matrix(matmul.rows, matmul.m, (matmul.k,), aligned)
     access = matmul.totals[0][1]
     columns = _matrix(access, matmul.n, (matmul.k,), aligned)
-    if columns is None and apart is None:
+    if columns is None:
         found = _matrix(access, (matmul.k,), matmul.n, aligned)
         columns = StridedMatrix(found.operand, found.sizes, found.stride, found.offset, True) if found else None
     if rows is None or columns is None:
@@ -94,18 +81,8 @@ def persistent(matmul: TritonMatmul, aligned: Collection[int], programs: int) ->
     down, across = ({a.name for a in axes} for axes in (matmul.m, matmul.n))
     large = any(x.access is not None and x.dims & down and x.dims & across for x in matmul.epilogue)
     stages = STAGES[1] if large or result is None else STAGES[0]
-    width = COLUMNS if result is None and apart is None else COLUMNS // 2
-    return Persistent(rows, columns, result, apart, Tiling(ROWS, width, STEPS, 8, stages))
-
-
-def _apart(matmul: TritonMatmul) -> int | None:
-    """Elements between the columns of two matmuls, which lie alike in one matrix, rows of 16 bytes; None where they do not."""
-    (_, a), (_, b) = matmul.totals
-    first, second = a.address.rest, b.address.rest
-    alike = a.operand == b.operand and a.address.strides == b.address.strides
-    if not alike or not isinstance(first, int) or not isinstance(second, int):
-        return None
-    return second - first if second > first and (second - first) * a.dtype.itemsize % ALIGNMENT == 0 else None
+    width = COLUMNS if result is None else COLUMNS // 2
+    return Persistent(rows, columns, result, Tiling(ROWS, width, STEPS, 8, stages))
 
 
 def size_of(axes: tuple[Axis, ...]) -> int:
@@ -164,10 +141,10 @@ def write_persistent(e: TritonEmitter, matmul: TritonMatmul, strategy: Persisten
     add(f"height = tl.minimum({down} - group, {GROUP})")
     add(f"first_y = (group + tile % {across * GROUP} % height) * YBLOCK")
     add(f"first_x = tile % {across * GROUP} // height * ({'XBLOCK' if strategy.parts == 1 else '2 * XBLOCK'})")
-    add(f"total = tl.zeros([YBLOCK, {'2 * XBLOCK' if strategy.halves else 'XBLOCK'}], tl.float32)")
+    add(f"total = tl.zeros([YBLOCK, {'XBLOCK' if strategy.parts == 1 else '2 * XBLOCK'}], tl.float32)")
     add(f"for k in range(0, {-(-size_of((matmul.k,)) // STEPS)}):")
     add(f"    total = tl.dot(rows.load([first_y, k * KBLOCK]), {load}, total)")
-    if strategy.halves:
+    if strategy.parts == 2:
         add("total0, total1 = tl.split(tl.permute(tl.reshape(total, (YBLOCK, 2, XBLOCK)), (0, 2, 1)))")
     whole = frozenset(t.name for t in e.blocks)
     for part in range(strategy.parts):
@@ -175,9 +152,8 @@ def write_persistent(e: TritonEmitter, matmul: TritonMatmul, strategy: Persisten
         e.env, e.indices.known, e.masks = {}, {}, {}
         e.bind(y, "first_y")
         e.bind(x, start)
-        for number, (node, _) in enumerate(matmul.totals):
-            name = f"total{part + number}" if strategy.halves else "total"
-            e.env[node] = TritonValue(name, torch.float32, whole)
+        ((total, _),) = matmul.totals
+        e.env[total] = TritonValue(f"total{part}" if strategy.parts == 2 else "total", torch.float32, whole)
         for output in matmul.kernel.outputs:
             if strategy.result is None:
                 e.store(output)
@@ -189,24 +165,11 @@ def write_persistent(e: TritonEmitter, matmul: TritonMatmul, strategy: Persisten
 def _describe_columns(e: TritonEmitter, strategy: Persistent) -> str:
     """The columns' descriptor; returns what loads a step of them, k down and columns across."""
     columns = strategy.columns
-    if strategy.apart is not None:
-        strides = [strategy.apart, columns.stride]
-        _describe(e, "columns", columns, "[2, XBLOCK, KBLOCK]", [2, *columns.sizes], strides)
-        return "columns.load([0, first_x, k * KBLOCK]).reshape(2 * XBLOCK, KBLOCK).T"
-    wide = "2 * XBLOCK" if strategy.halves else "XBLOCK"
+    wide = "XBLOCK" if strategy.parts == 1 else "2 * XBLOCK"
     _describe(e, "columns", columns, f"[KBLOCK, {wide}]" if columns.transposed else f"[{wide}, KBLOCK]")
     return "columns.load([k * KBLOCK, first_x])" if columns.transposed else "columns.load([first_x, k * KBLOCK]).T"
 
 
-def _describe(
-    e: TritonEmitter,
-    name: str,
-    matrix: StridedMatrix,
-    box: str,
-    sizes: list[int] | None = None,
-    strides: list[int] | None = None,
-) -> None:
-    """sizes, strides: where they are not those of the matrix; the last stride is 1 always"""
+def _describe(e: TritonEmitter, name: str, matrix: StridedMatrix, box: str) -> None:
     pointer = f"p{matrix.operand}" + (f" + {matrix.offset}" if matrix.offset else "")
-    steps = ", ".join(map(str, [*(strides or [matrix.stride]), 1]))
-    e.lines.add(f"{name} = tl.make_tensor_descriptor({pointer}, {sizes or list(matrix.sizes)}, [{steps}], {box})")
+    e.lines.add(f"{name} = tl.make_tensor_descriptor({pointer}, {list(matrix.sizes)}, [{matrix.stride}, 1], {box})")

@@ -7,8 +7,8 @@ from typing import Any
 import torch
 
 from mlirc.dialects.core.bindings import ir
+from mlirc.dialects.core.dialect import OPS, Unary
 from mlirc.dialects.core.tensor_types import info_of
-from mlirc.lowering.gpu.matmul.gated import gate_of, is_activation, last_reader, replace_by_kernel
 from mlirc.lowering.gpu.matmul.persistent import ALIGNMENT, COLUMNS, ROWS
 from mlirc.lowering.kernel.typical_sizes import static
 from mlirc.lowering.module.target_attribute import target_of
@@ -44,8 +44,6 @@ class GenerateTritonMatmuls:
              %1 = "mlirc.gelu"(%0)                                           reduce(mul(read %x, read %w)) + read %b })
                                                                          %1 = "mlirc.gelu"(%0)
     ACTIVATION  the only reader is an activation, and its traffic costs more time than the generated matmul loses to the library
-    GATED       a matmul by two parameters at once (merge-matmuls): one half of the result goes through an activation and is
-                multiplied by the other half, silu(x @ a) * (x @ b) (matmul/gated.py)
     UNALIGNED   the graph returns it, its rows begin anywhere, and it has a bias: the library would need a padded copy; or it
                 has few rows: split-unaligned would read the weight once for each class of them
     FASTER      the library is faster, by the cost model in this file (measured on an H200); on other GPUs its matmul stays
@@ -66,16 +64,6 @@ class GenerateTritonMatmuls:
                 continue
             programs = target.gpu(info_of(op.results[0]).device).multiprocessors
             *bias, x, w = op.operands
-            gate = gate_of(op) if info_of(w).stride[0] == 1 else None
-            if gate is not None:
-                numbers = nanoseconds(op, True, programs, gated=True)
-                taken = self.takes_over(op, gate.times, is_worth(numbers))
-                taken = taken and ledger.allows(self.name, op)
-                rule = "GATED" if taken else "FASTER"
-                ledger.record(self.name, "generate", op.operation.name, rule, taken, op, **numbers)
-                if taken:
-                    replace_by_kernel(op, gate)
-                continue
             unaligned = is_by_rows(info_of(x), info_of(w), info_of(op.results[0])) and is_returned(op.results[0])
             activated = is_activated(op.results[0])
             if not activated and not unaligned:
@@ -130,6 +118,23 @@ def is_large(op: Any, target: Target) -> bool:
     return aligned and -(-rows // ROWS) * -(-columns // COLUMNS) >= gpu.multiprocessors
 
 
+def last_reader(x: ir.Value) -> tuple[ir.Value, Any | None]:
+    """(value, op): the only op that reads `x`, or a view of all of `x`, and the value that it reads; (x, None) where several ops do."""
+    readers = [use.owner for use in x.uses]
+    if len(readers) != 1:
+        return x, None
+    reader = readers[0]
+    if reader.operation.name == "mlirc.view" and info_of(reader.results[0]).numel == info_of(x).numel:
+        return last_reader(reader.results[0])
+    return x, reader
+
+
+def is_activation(op: Any) -> bool:
+    """Whether the op is an elementwise function of one operand, of the same dtype, that is not cheap."""
+    cls = OPS.get(op.operation.name.removeprefix("mlirc."), object)
+    return issubclass(cls, Unary) and not cls.cheap and info_of(op.results[0]).dtype == info_of(op.operands[0]).dtype
+
+
 def is_activated(x: ir.Value) -> bool:
     """Whether one activation alone reads the value, or a view of all of it."""
     _, reader = last_reader(x)
@@ -141,19 +146,18 @@ def is_worth(numbers: dict[str, int]) -> bool:
     return numbers["ours"] < numbers["library"]
 
 
-def nanoseconds(op: Any, activated: bool, programs: int, gated: bool = False) -> dict[str, int]:
-    """How long ours takes, and the library's matmul and the kernel after it, which reads and writes the result; gated: reads it,
-    and writes half as much."""
+def nanoseconds(op: Any, activated: bool, programs: int) -> dict[str, int]:
+    """How long ours takes, and the library's matmul and the kernel after it, which reads and writes the result."""
     x, out = info_of(op.operands[len(op.operands) - 2]), info_of(op.results[0])
     (rows, columns), inner = static(out.shape), static(x.shape)[1]
     tiles = -(-rows // ROWS) * -(-columns // COLUMNS)
-    if activated and not gated and columns * out.dtype.itemsize % ALIGNMENT == 0:
+    if activated and columns * out.dtype.itemsize % ALIGNMENT == 0:
         ours = -(-2 * tiles // programs) * (OVERLAPPED_TILE + OVERLAPPED_STEP * inner)
     else:
-        more = ACTIVATION * rows * columns * activated / (2 if gated else 1)
+        more = ACTIVATION * rows * columns * activated
         ours = -(-tiles // programs) * (TILE + STEP * inner) + more
     library = 2 * rows * columns * inner / OPERATIONS * (1 + SHORT_K / inner)
-    library += (1.5 if gated else 2) * rows * columns * out.dtype.itemsize / BYTES
+    library += 2 * rows * columns * out.dtype.itemsize / BYTES
     return {"ours": round(ours), "library": round(library)}
 
 

@@ -128,7 +128,7 @@ func.func @views(%x: tensor<4x4xf32>) -> tensor<16xf32> {
 // CHECK:         label = "exp"
 // CHECK-NEXT:    "mlirc.release"(%[[A]])
 // CHECK-NEXT:    return %[[R]]
-func.func @backward(%x: tensor<4096x4096xf32, {device = "cuda:0"}>) -> tensor<4096x4096xf32, {device = "cuda:0"}> attributes {mlirc.consumes} {
+func.func @backward(%x: tensor<4096x4096xf32, {device = "cuda:0"}>) -> tensor<4096x4096xf32, {device = "cuda:0"}> {
   %0 = "mlircx.kernel"(%x) ({
   ^bb0(%a: tensor<4096x4096xf32, {device = "cuda:0"}>):
     %v = "mlirc.read"(%a) {map = "d0, d1", masked = false} : (tensor<4096x4096xf32, {device = "cuda:0"}>) -> f32
@@ -156,7 +156,7 @@ func.func @backward(%x: tensor<4096x4096xf32, {device = "cuda:0"}>) -> tensor<40
 // CHECK-NEXT:    "mlircx.launch"(%[[B]]
 // CHECK:         label = "read"
 // CHECK-NEXT:    "mlirc.release"(%[[A]])
-func.func @backward_in_place(%x: tensor<4096x4096xf32, {device = "cuda:0"}>) -> tensor<16777216xf32, {device = "cuda:0"}> attributes {mlirc.consumes} {
+func.func @backward_in_place(%x: tensor<4096x4096xf32, {device = "cuda:0"}>) -> tensor<16777216xf32, {device = "cuda:0"}> {
   %0 = "mlircx.kernel"(%x) ({
   ^bb0(%a: tensor<4096x4096xf32, {device = "cuda:0"}>):
     %v = "mlirc.read"(%a) {map = "d0, d1", masked = false} : (tensor<4096x4096xf32, {device = "cuda:0"}>) -> f32

@@ -8,7 +8,6 @@ import torch
 from mlirc.dialects.core.bindings import ir
 from mlirc.dialects.core.context import context
 from mlirc.dialects.interpreter import interpreter
-from mlirc.lowering.passes.simplify_gpu import generate_triton_matmuls
 from mlirc.lowering.pipeline.pass_manager import run_pipeline
 
 BF16 = torch.bfloat16
@@ -130,39 +129,6 @@ def test_gelu_goes_into_the_product(cube, last, extra, taken):
     inputs = [torch.randn(16, dtype=BF16), torch.randn(24, 8, dtype=BF16), torch.randn(8, 16, dtype=BF16)]
     made, before, after = both(source, "fuse-matmul-epilogue,canonicalize,eliminate-dead", inputs)
     assert ("mlirc.addmm_gelu" in made) == taken and ("mlirc.tanh" in made) != taken
-    torch.testing.assert_close(after, before, rtol=2e-2, atol=2e-2)
-
-
-GATED = """
-%w = "mlirc.view"(%ab) {map = "d1, d0", offset = "0"} : (tensor<32x8xbf16>) -> tensor<8x32xbf16, {stride = "1, 8"}>
-%r = "mlirc.addmm"(%b, %x, %w) : (tensor<32xbf16>, tensor<24x8xbf16>, tensor<8x32xbf16, {stride = "1, 8"}>) -> tensor<24x32xbf16>
-%0 = "mlirc.view"(%r) {map = "d0, d1 + FIRST", offset = "FIRST"} : (tensor<24x32xbf16>) -> HALF
-%1 = "mlirc.view"(%r) {map = "d0, d1 + LAST", offset = "LAST"} : (tensor<24x32xbf16>) -> HALF
-%2 = "mlirc.view"(%0) {map = "12*d0 + d1, d2", offset = "0"} : (HALF) -> SHOWN
-%3 = "mlirc.view"(%1) {map = "12*d0 + d1, d2", offset = "0"} : (HALF) -> SHOWN
-%4 = "mlirc.silu"(%2) : (SHOWN) -> tensor<2x12x16xbf16>
-%5 = "mlirc.mul"(%3, %4) : (SHOWN, tensor<2x12x16xbf16>) -> tensor<2x12x16xbf16>
-return %RESULT : tensor<2x12x16xbf16>"""
-
-
-@pytest.mark.parametrize(
-    ("first", "last", "result", "taken"), [(0, 16, 5, True), (16, 0, 5, True), (0, 8, 5, False), (0, 16, 4, False)]
-)
-def test_gated_products_become_one_kernel(monkeypatch, first, last, result, taken):
-    """The activation is of the left or of the right half; what are not the halves, or is read elsewhere, stays."""
-    monkeypatch.setattr(generate_triton_matmuls, "OPERATIONS", 1e-6)  # a library that any kernel is faster than
-    words = {"FIRST": f"{first}", "LAST": f"{last}", "%RESULT": f"%{result}"}
-    words |= {
-        "HALF": 'tensor<24x16xbf16, {stride = "32, 1"}>',
-        "SHOWN": 'tensor<2x12x16xbf16, {stride = "384, 32, 1"}>',
-    }
-    body = re.sub("|".join(words), lambda found: words[found[0]], GATED)
-    source = text("%b: tensor<32xbf16>, %x: tensor<24x8xbf16>, %ab: tensor<32x8xbf16>", body, "tensor<2x12x16xbf16>")
-    source = f'module attributes {{mlirc.target = "cpu,gpu{{multiprocessors=1}}"}} {{\n{source}\n}}'
-    inputs = [torch.randn(32, dtype=BF16), torch.randn(24, 8, dtype=BF16), torch.randn(32, 8, dtype=BF16)]
-    passes = "generate-triton-matmuls,canonicalize,eliminate-dead"
-    made, before, after = both(source, passes, inputs)
-    assert ("gated_matmul" in made) == taken and ("mlirc.addmm" in made) != taken
     torch.testing.assert_close(after, before, rtol=2e-2, atol=2e-2)
 
 

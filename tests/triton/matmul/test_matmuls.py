@@ -100,24 +100,6 @@ def test_by_programs_that_go_through_all_tiles(monkeypatch, n, w, out, parts):
     close(kernel, *given)
 
 
-@pytest.mark.parametrize(("n", "descriptors"), [(256, 3), (258, 2)])
-def test_two_products_by_one_matrix(monkeypatch, n, descriptors):
-    """silu(x @ a) * (x @ b) by blocks of both at once; a tail of columns, and a result whose rows begin anywhere."""
-    for name, size in (("ROWS", 32), ("COLUMNS", 64), ("STEPS", 16)):
-        monkeypatch.setattr(persistent_module, name, size)
-    m, k, gap = 70, 56, 8
-    infos = [info(bf16, f"{m}, {k}"), info(bf16, f"{k}, {2 * n + gap}", f"1, {k}")]
-
-    def build(b, x, w):
-        row, column, at = b.dims
-        a, c = (b.reduce("sum", b.mul(b.read(x, (row, at)), b.read(w, (at, column + s)))) for s in (0, n + gap))
-        return [(b.mul(b.silu(c), a), (row, column), info(bf16, f"{m}, {n}"))]
-
-    kernel = TritonKernel(infos, f"{m}, {n}", f"{k}", build, aligned=True, programs=3)
-    assert kernel.source.count("tl.dot(") == 1 and kernel.source.count("make_tensor_descriptor") == descriptors
-    close(kernel, strided(m, k, f"{k}, 1"), strided(k, 2 * n + gap, f"1, {k}"))
-
-
 def test_descriptors_need_whole_rows_of_16_bytes(monkeypatch):
     plans = []
     monkeypatch.setattr("mlirc.lowering.gpu.kernel.persistent", lambda *a: plans.append(persistent(*a)) or plans[-1])
