@@ -1,4 +1,4 @@
-"""Analyses an attention mask of Dynamo's graph: imports its part of the graph and asks value_ranges.py which keys it hides."""
+"""Analyses an attention mask of Dynamo's graph: imports its part of the graph and asks element_expressions.py which keys it hides."""
 
 import torch
 from torch.fx import Graph, GraphModule, Node
@@ -9,8 +9,8 @@ from mlirc.dialects.core.symbols import Int
 from mlirc.frontend.errors import UnsupportedGraph
 from mlirc.frontend.importer.importer import import_graph
 from mlirc.frontend.torch_compat.dynamo.symbolic_shapes import make_fx
+from mlirc.lowering.analysis.element_expressions import ALWAYS, Elements
 from mlirc.lowering.analysis.index_maps import identity
-from mlirc.lowering.analysis.value_ranges import ALWAYS, Elements
 
 
 def meaning(gm: GraphModule, part: list[Node], mask: Node, q: tuple[Int, ...], k: tuple[Int, ...]) -> bool | None:

@@ -10,8 +10,8 @@ from mlirc.dialects.core.dialect import Elementwise
 from mlirc.dialects.core.graph_builder import GraphBuilder
 from mlirc.dialects.core.tensor_types import TensorInfo, info_of
 from mlirc.lowering.analysis.constant_values import number_of, scalar_of
+from mlirc.lowering.analysis.element_expressions import Elements
 from mlirc.lowering.analysis.index_maps import identity
-from mlirc.lowering.analysis.value_ranges import Elements
 from mlirc.lowering.pipeline.ledger import Ledger
 
 COMPARISONS = frozenset(("eq", "ne", "lt", "le", "gt", "ge"))

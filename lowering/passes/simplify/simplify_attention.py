@@ -11,8 +11,8 @@ from mlirc.dialects.core.graph_ops import Copy, View
 from mlirc.dialects.core.kernel_forms import broadcast_map
 from mlirc.dialects.core.symbols import Int
 from mlirc.dialects.core.tensor_types import info_of
+from mlirc.lowering.analysis.element_expressions import ALWAYS, Elements, view_index
 from mlirc.lowering.analysis.index_maps import identity
-from mlirc.lowering.analysis.value_ranges import ALWAYS, Elements, view_index
 from mlirc.lowering.cpu.attention.call import read_attention, refusal
 from mlirc.lowering.pipeline.ledger import Ledger
 
@@ -25,7 +25,7 @@ class SimplifyAttention:
              %1:2 = "mlirc.attention"(%q, %k, %v, %m) {causal = "none", ...}
     after:   %1:2 = "mlirc.attention"(%q, %k, %v) {causal = "upper_left", ...}
 
-    ALWAYS SEEN       a mask that is true, or 0, at every index: gone (value_ranges.py finds out)
+    ALWAYS SEEN       a mask that is true, or 0, at every index: gone (element_expressions.py finds out)
     CAUSAL            key <= query: causal = "upper_left"; key <= query + S - L: "lower_right"
     REPEATED          keys and values repeated along the heads are read where they were before: [B, G, S, D]
     A mask by the lowest finite number averages a row that it hides whole, where one by -inf gives 0: it stays unless each
