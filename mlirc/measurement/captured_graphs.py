@@ -96,9 +96,9 @@ class CapturedGraph:
 
     def finish(self) -> Callable[[], None] | None:
         """What waits for GPUs, after each call."""
-        import torch
+        from mlirc.execution.modules import waiter
 
-        return torch.cuda.synchronize if self.on_gpu else None
+        return waiter() if self.on_gpu else None
 
 
 def tensors(values: list[Any]) -> CallResults:

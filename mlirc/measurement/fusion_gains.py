@@ -64,11 +64,13 @@ class MeasuredGraph:
 
 def finished(step: Callable[[], Any]) -> Callable[[], Any]:
     """A call that ends when GPUs have done their part."""
-    import torch
+    from mlirc.execution.modules import waiter
+
+    wait = waiter()
 
     def call() -> None:
         step()
-        torch.cuda.synchronize()
+        wait()
 
     return call
 

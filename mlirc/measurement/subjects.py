@@ -72,6 +72,6 @@ class FunctionSubject:
         return self.reference()
 
     def finish(self) -> Callable[[], None] | None:
-        import torch
+        from mlirc.execution.modules import waiter
 
-        return torch.cuda.synchronize if self.on_gpu else None
+        return waiter() if self.on_gpu else None

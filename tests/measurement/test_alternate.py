@@ -4,6 +4,9 @@ import threading
 import time
 from collections import Counter
 
+import torch
+
+from mlirc.execution.modules import waiter
 from mlirc.measurement.alternate import SHORTEST, WARM_UP, alternate
 
 
@@ -59,3 +62,13 @@ def test_a_call_that_was_interrupted_does_not_make_samples_short():
 
     alternate({"step": step}, 2)
     assert calls > 100
+
+
+def test_every_gpu_with_memory_is_waited_for(monkeypatch):
+    """Whichever is current: what is measured may be on another one."""
+    waited = []
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 3)
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: 512 * (device != 1))
+    monkeypatch.setattr(torch.cuda, "synchronize", waited.append)
+    waiter()()
+    assert waited == [0, 2]
