@@ -34,37 +34,32 @@ def test_variances_of_rows_whose_sum_overflows(dtype, name, dynamic):
 
 
 def norms(x, weight, bias):
-    image = x[:, :, None, None]
-    return (
-        F.layer_norm(x, x.shape[1:], weight, bias),
-        F.group_norm(image, 1, weight, bias).flatten(1),
-        F.batch_norm(x.t()[None], None, None, None, None, True)[0].t(),
-        F.instance_norm(x[None])[0],
-    )
+    grouped = F.group_norm(x[:, :, None, None], 1, weight, bias).flatten(1)
+    return F.layer_norm(x, x.shape[1:], weight, bias), grouped, F.batch_norm(x[None], None, None, training=True)[0]
+
+
+NUMBERS = (0.1, 1000.1, -33.3, 1e-3, 0.0, 1e30, 3e38)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("n", [70, 768, 20000])
 def test_norms_of_rows_of_one_number(n, dtype):
-    """Forward and backward: eager's results where they are numbers."""
-    x = (
-        torch.tensor([0.1, 1000.1, -33.3, 1e-3, 0.0, torch.finfo(dtype).max, 1e30], dtype=dtype)[:, None]
-        .expand(-1, n)
-        .cuda()
-    )
+    """They are their bias. Gradients are eager's where its own are numbers; a batch norm may be cuDNN's, whose rounding is its own."""
+    x = torch.tensor(NUMBERS, dtype=dtype)[:, None].expand(-1, n).cuda()
     weight, bias = torch.randn(n, device="cuda").to(dtype), torch.randn(n, device="cuda").to(dtype)
     found = []
     for f in (norms, compiled(norms, False)):
         given = [v.clone().requires_grad_() for v in (x, weight, bias)]
         made = f(*given)
-        loss = sum((v.float().clamp(-9, 9) * 0.5).sum() for v in made[:2])
-        found.append([*made, *torch.autograd.grad(loss, given)])
-    limit = 2e-5 if dtype == torch.float32 else 2e-2
-    for k, (eager, ours) in enumerate(zip(*found, strict=True)):
+        found.append([*made, *torch.autograd.grad((made[0].float() * 0.5 + made[1].float().sin()).sum(), given)])
+    for k, ours in enumerate(found[1][:2]):
+        assert torch.equal(ours, bias.expand_as(ours)), (k, (ours - bias).abs().amax(1))
+    limit = 1e-4 if dtype == torch.float32 else 2e-2
+    torch.testing.assert_close(found[1][2][:5], found[0][2][:5], rtol=limit, atol=limit)
+    for eager, ours in zip(found[0][3:], found[1][3:], strict=True):
+        size = torch.where(eager.isfinite(), eager, 0.0).abs().max().item()
         ours = torch.where(eager.isfinite(), ours, eager)
-        torch.testing.assert_close(
-            ours, eager, rtol=limit, atol=limit, equal_nan=True, msg=lambda text, k=k: f"{k}: {text}"
-        )
+        torch.testing.assert_close(ours, eager, rtol=limit, atol=limit * (1 + size), equal_nan=True)
 
 
 @pytest.mark.parametrize("shape", [(8192, 768), (512, 4096), (4, 300000), (65536, 64)], ids=str)

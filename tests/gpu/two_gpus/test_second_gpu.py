@@ -118,7 +118,7 @@ class Net(nn.Module):
 def train(model, call, device, steps=5):
     torch.cuda.manual_seed_all(3)
     generator = torch.Generator().manual_seed(1)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
     for _ in range(steps):
         x = torch.randn(32, 64, generator=generator).to(device)
         optimizer.zero_grad()
