@@ -3,7 +3,6 @@
 Composites take every operand: an absent weight is the constant 1, an absent bias the constant 0.
 """
 
-import math
 from typing import Any
 
 import torch
@@ -103,15 +102,11 @@ class RmsNormBackward(Composite, name="rms_norm_backward"):
 
 def moments(g, x, dims, eps):
     """The mean of rows, 1/deviation, and what is subtracted from the elements: the mean, or 0 where the deviation is infinite, which no NaN
-    comes of. On a CPU the mean is 0, too, where finite numbers have an infinite sum."""
+    comes of."""
     middle = steady_mean(g, x, dims, True)
     rest = g.sub(x, middle)
     rstd = g.rsqrt(g.add(mean(g, g.mul(rest, rest), dims, True), eps))
-    if info_of(x).device != "cpu":
-        return middle, rstd, g.select(g.eq(rstd, 0.0), 0.0, middle)
-    overflows = g.bitwise_and(g.eq(g.abs(middle), math.inf), g.eq(rstd, 0.0))  # an infinite number's rstd is NaN
-    middle = g.select(overflows, 0.0, middle)
-    return middle, rstd, middle
+    return middle, rstd, g.select(g.eq(rstd, 0.0), 0.0, middle)  # an infinite number's rstd is NaN
 
 
 def last(x, axes):

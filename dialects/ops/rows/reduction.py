@@ -128,9 +128,12 @@ def mean(g, x, dims, keepdim=False):
 
 
 def steady_mean(g, x, dims, keepdim=False):
-    """The mean, which on a GPU no overflow and no rounding moves away from the elements: eager's variances and norms there have no sum, but
-    move a mean to each element."""
-    return mean(g, x, dims, keepdim) if info_of(x).device == "cpu" else g.reduce("mean", x, dims, keepdim)
+    """The mean that a variance or norm needs: no overflow and no rounding of a sum moves it away from the elements. Eager's kernels have no such
+    sum, but move a mean to each element. On a CPU the sum is one of float64."""
+    info = info_of(x)
+    if info.device != "cpu":
+        return g.reduce("mean", x, dims, keepdim)
+    return g.cast(mean(g, g.cast(x, torch.float64), dims, keepdim), info.dtype)
 
 
 def sum_over(g, x, dims):

@@ -245,6 +245,22 @@ def test_rows_of_one_number_on_a_gpu(n, dtype, symbolic):
     assert torch.equal(mean, x[:, 0]) and not variance.any() and not norm.any()
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
+def test_norms_of_rows_of_one_number_on_a_cpu(dtype):
+    """They are 0, and their means are the number, as eager's are: what a long sum rounds is multiplied by up to 316."""
+    norms = lambda x: (
+        *aten.native_layer_norm(x, x.shape[1:], None, None, 1e-5)[:2],
+        *aten.native_group_norm(x.unsqueeze(2), None, None, *x.shape, 1, 1, 1e-5)[:2],
+    )
+    for n, dynamic in ((3, False), (768, False), (4096, False), (4097, True)):
+        x = torch.tensor([0.1, 1000.1, -33.3, 6e4, 1e6 + 0.3, 3e38])[:, None].clamp(max=torch.finfo(dtype).max)
+        x = x.to(dtype).expand(-1, n).clone()
+        torch.compiler.reset()
+        run = torch.compile(norms, backend="mlirc", fullgraph=True, dynamic=dynamic, options={"fallback": "error"})
+        for norm, mean in zip(*[iter(run(x))] * 2, strict=True):
+            assert not norm.any() and torch.equal(mean.flatten().to(dtype), x[:, 0])
+
+
 aten = torch.ops.aten
 NORMS = {
     "layer": lambda x: aten.native_layer_norm(x, x.shape[1:], None, None, 1e-5),
