@@ -23,17 +23,20 @@ def _load() -> None:
             return
 
 
-if size := threading.stack_size():  # the user's, maybe too small for it
-    threading.stack_size(size)  # asking has reset it
+_STACK = 8 << 20  # bytes, more than a thread of the user's may have, and than MLIR's library takes when it is loaded
+try:
+    _loader = threading.Thread(target=_load, name="mlirc-bindings", daemon=True)
+    _size = threading.stack_size(_STACK)  # the user's, which holds again for the next thread
+    try:
+        if _size > _STACK:
+            threading.stack_size(_size)
+        _loader.start()  # signal handlers, which may raise, run in the main thread
+    finally:
+        threading.stack_size(_size)
+except RuntimeError:  # no thread to be had
     _load()
 else:
-    try:
-        _loader = threading.Thread(target=_load, name="mlirc-bindings", daemon=True)
-        _loader.start()  # signal handlers, which may raise, run in the main thread
-    except RuntimeError:  # no thread to be had
-        _load()
-    else:
-        _loader.join()
+    _loader.join()
 
 try:
     from mlir import ir, rewrite

@@ -1,9 +1,13 @@
 """Compiled functions called by threads whose stacks are small, the user's and libgomp's: each family
-of kernels."""
+of kernels. MLIR's library, which a first call may load there."""
 
 import os
+import resource
 import subprocess
 import sys
+from functools import partial
+
+import pytest
 
 PROGRAM = """
 import sys, threading, warnings, torch
@@ -96,3 +100,32 @@ def test_calls_in_threads_with_small_stacks_give_eagers_results():
     assert done.stdout.endswith("end\n"), (
         f"exit code {done.returncode} in {done.stdout.split()[-1:]}\n{done.stderr[-3000:]}"
     )
+
+
+LOADS = """
+import sys, threading
+
+def load():
+    from mlirc.dialects.core.bindings import ir
+    print(ir.Context.__name__)
+
+size = threading.stack_size(int(sys.argv[1]))
+thread = threading.Thread(target=load)
+thread.start()
+thread.join()
+print(threading.stack_size())
+"""
+
+
+@pytest.mark.parametrize(
+    ("size", "limit"),
+    [(64 << 10, None), (256 << 10, None), (64 << 20, None), (0, 256 << 10), (96 << 10, 512 << 10)],
+)
+def test_mlirs_library_is_loaded_from_any_stack(size, limit):
+    """It takes more than 256 KiB. The size of new threads stays the user's; `limit` is `ulimit -s`, which holds where they set none."""
+    hard = resource.getrlimit(resource.RLIMIT_STACK)[1]
+    limited = limit and partial(resource.setrlimit, resource.RLIMIT_STACK, (limit, hard))
+    done = subprocess.run(
+        [sys.executable, "-c", LOADS, str(size)], preexec_fn=limited, capture_output=True, text=True, timeout=100
+    )
+    assert done.stdout.split() == ["Context", str(size)], (done.returncode, done.stderr[-2000:])
