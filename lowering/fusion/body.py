@@ -434,6 +434,22 @@ def write_body(body: Body, location: ir.Location) -> ir.Operation:
     return kernel
 
 
+def copy_kernel(kernel: ir.Operation, body: Body, location: ir.Location) -> ir.Operation:
+    """A new `mlircx.kernel` at the insertion point, which `write_body` would make like `kernel`: their bodies have one outline, and
+    their tensors the same types."""
+    copied = kernel.clone().operation
+    copied.location = location
+    operands = copied.operands
+    for k, tensor in enumerate(body.tensors):
+        operands[k] = tensor.value
+    block = copied.regions[0].blocks[0]
+    for argument in block.arguments:
+        argument.set_location(location)
+    for op, its in zip(block.operations, [*body.locations, location], strict=True):
+        op.operation.location = its
+    return copied
+
+
 def _text(attribute: ir.Attribute) -> str:
     return ir.StringAttr(attribute).value
 

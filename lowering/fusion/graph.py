@@ -14,7 +14,7 @@ from mlirc.dialects.core.bindings import ir
 from mlirc.dialects.core.tensor_types import info_of
 from mlirc.lowering.analysis.effects import EFFECTS, may_write
 from mlirc.lowering.analysis.index_maps import substitute
-from mlirc.lowering.fusion.body import Body, Tensor, write_body
+from mlirc.lowering.fusion.body import Body, Tensor, copy_kernel, write_body
 from mlirc.lowering.fusion.outlines import Outlines
 from mlirc.lowering.kernel.alike import AlikeKernels
 
@@ -286,10 +286,11 @@ class FusionGraph:
             return
         end = ir.InsertionPoint(self.old_ops[-1])
         new_ops: dict[int, ir.Operation] = {}
+        written: dict[tuple, ir.Operation] = {}
         with end:
             for node in nodes:
                 if node.changed:
-                    new_ops[id(node)] = self._write(node)
+                    new_ops[id(node)] = self._write(node, written)
         gone = {id(op) for op in self.old_ops if op.name != "mlirc.view"} - kept
         for op in reversed(self.old_ops):
             unused_view = op.name == "mlirc.view" and not any(True for _ in op.result.uses)
@@ -312,9 +313,9 @@ class FusionGraph:
         for position, node in enumerate(nodes):
             node.position, node.before, node.after = position, NONE, NONE
             if node.changed:
-                op, body = new_ops[id(node)], node.body
+                op = new_ops[id(node)]
                 node.ops, node.locations, node.changed = (op,), (op.location,), False
-                node.body = Body(body.parallel, body.inner, body.results, body.label)
+                node.body = self.outlines.without_nodes(node.body)
             self._order_effects(node, node.ops[0])
             for tensor in node.inputs:
                 tensor.root.readers.add(node)
@@ -327,11 +328,17 @@ class FusionGraph:
         self.order.clear()
         self._readers.clear()
 
-    def _write(self, node: FusionNode) -> ir.Operation:
-        op = write_body(node.body, node.location)
-        for result, new in zip(node.body.results, op.results, strict=True):
-            result.tensor.value.replace_all_uses_with(new)
-            result.tensor.value = new
+    def _write(self, node: FusionNode, written: dict[tuple, ir.Operation]) -> ir.Operation:
+        """The kernel of a node. One like an earlier one, which is in `written`, is a copy of that."""
+        body, location = node.body, node.location
+        types = tuple([tensor.value.type for tensor in (*body.tensors, *body.outputs)])
+        key = self.outlines.outline(body), types
+        made = written.get(key)
+        op = write_body(body, location) if made is None else copy_kernel(made, body, location)
+        written.setdefault(key, op)
+        for tensor, new in zip(body.outputs, op.results, strict=True):
+            tensor.value.replace_all_uses_with(new)
+            tensor.value = new
         return op
 
     def _arrange(self, nodes: list[FusionNode], new_ops: dict[int, ir.Operation]) -> None:

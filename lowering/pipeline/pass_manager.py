@@ -11,6 +11,7 @@ import functools
 import importlib
 import importlib.metadata
 import inspect
+import itertools
 import pkgutil
 import re
 import time
@@ -130,6 +131,14 @@ class PassRun:
 
 
 @dataclass
+class Before:
+    """A pass that ran, and the module that it was given; None where the passes before it make that again (`given_to`)."""
+
+    step: Step
+    module: Any
+
+
+@dataclass
 class PipelineRun:
     """What running a pipeline left behind besides the module: timings, the ledger, which kernels were found right, and the
     passes whose result is still to be verified in full, each with the module that it was given."""
@@ -137,7 +146,7 @@ class PipelineRun:
     passes: list[PassRun] = field(default_factory=list)
     ledger: Ledger = field(default_factory=Ledger)
     known: Known = field(default_factory=set)
-    unverified: list[tuple[Step, Any]] = field(default_factory=list)
+    unverified: list[Before] = field(default_factory=list)
 
 
 def functions(module: Any) -> Iterator[Any]:
@@ -212,29 +221,33 @@ def run_pipeline(
     with context():
         earlier, before = len(record.unverified), record.unverified
         steps = runners(pipeline, given)
+        again = not each and run_again(steps, given, record.ledger)
         try:
             ensure_target(module)
         except TargetError as error:
             raise PipelineError(str(error)) from error
+        has_graph = "graph" in ir.SymbolTable(module.operation)
         for number, (step, run) in enumerate(steps, 1):
             start = time.perf_counter()
-            before.append((step, module.operation.clone(ip=False)))  # cheap; its text is only needed when a pass fails
+            before.append(Before(step, None if again and number > 1 else module.operation.clone(ip=False)))
             record.ledger.between_passes()
             try:
                 run(module, record.ledger)
                 if each or number == len(steps) or given_by_others(step.name):
                     module.operation.verify()
-                    _need_graph(module, before[-1][1])
+                    has_graph = _keeps_graph(module, has_graph, before)
             except Exception as error:
+                make_again(before)
                 try:  # who gave it what it failed on?
-                    _verify_result(before[-1][1], before[:-1], record.known, proofs)
+                    _verify_result(before[-1].module, before[:-1], record.known, proofs)
                 except StageError:
                     if earlier:
                         raise
                 if isinstance(error, PipelineError):
                     raise
-                failed, given_to = next((x for x in reversed(before) if _is_valid(x[1])), before[-1])
-                raise _pass_error(failed, given_to, error) from error
+                raise _pass_error(
+                    next((x for x in reversed(before) if _is_valid(x.module)), before[-1]), error
+                ) from error
             if verify_others and given_by_others(step.name):
                 verify_result(module, record, "tried")
             record.passes.append(PassRun(str(step), time.perf_counter() - start))
@@ -246,13 +259,37 @@ def run_pipeline(
     return record
 
 
-def _need_graph(module: ir.Module, given: ir.Module) -> None:
-    """Raises StageError where @graph was in the module given and is not in what a pass left."""
-    if "graph" in ir.SymbolTable(module.operation):
-        return
-    symbols = ir.SymbolTable(given.operation)
-    if "graph" in symbols:
-        raise StageError(symbols["graph"], "the pass erased @graph", "change what the function computes, and keep it")
+def run_again(steps: list[tuple[Step, Any]], given: Given | None, ledger: Ledger) -> bool:
+    """Whether passes may run a second time, and leave what they left: those of mlirc, on which nothing but the module and their options bears.
+    What is given to the last one does not matter: nobody asks for what it left."""
+    told = (
+        any(step.name in (given or {}) for step, _ in steps[:-1])
+        or ledger.rewrites is not None
+        or ledger.fusion is not None
+    )
+    return not told and not any(given_by_others(step.name) for step, _ in steps)
+
+
+def make_again(before: list[Before]) -> None:
+    """Gives each pass the module that it was given. To keep one for each took as long as a pass: nearly always nobody asks."""
+    ledger = Ledger()
+    for last, this in itertools.pairwise(before):
+        if this.module is not None:
+            ledger = Ledger()
+            continue
+        this.module = last.module.operation.clone(ip=False)
+        ledger.between_passes()
+        _runner(last.step, {}, Seen())[1](this.module, ledger)
+
+
+def _keeps_graph(module: ir.Module, had: bool, before: list[Before]) -> bool:
+    """Whether there is a @graph. Raises StageError where there was one before the last pass."""
+    has = "graph" in ir.SymbolTable(module.operation)
+    if had and not has:
+        make_again(before)
+        graph = ir.SymbolTable(before[-1].module.operation)["graph"]
+        raise StageError(graph, "the pass erased @graph", "change what the function computes, and keep it")
+    return has
 
 
 def _is_valid(module: ir.Module) -> bool:
@@ -270,14 +307,16 @@ def verify_result(module: ir.Module, record: PipelineRun, proofs: str) -> None:
     record.unverified.clear()
 
 
-def _verify_result(module: ir.Module, before: list[tuple[Step, Any]], known: Known, proofs: str) -> None:
+def _verify_result(module: ir.Module, before: list[Before], known: Known, proofs: str) -> None:
     wrong = _wrong_form(module, known, proofs)
-    for step, given in reversed(before):
+    if wrong is not None:
+        make_again(before)
+    for one in reversed(before):
         if wrong is None:
             return
-        earlier = _wrong_form(given, known, proofs)
+        earlier = _wrong_form(one.module, known, proofs)
         if earlier is None:
-            raise _pass_error(step, given, wrong) from wrong
+            raise _pass_error(one, wrong) from wrong
         wrong = earlier
     if wrong is not None:
         raise wrong
@@ -291,9 +330,9 @@ def _wrong_form(module: Any, known: Known, proofs: str) -> StageError | None:
     return None
 
 
-def _pass_error(step: Step, before: Any, error: Exception) -> PassError:
-    text = before.get_asm(enable_debug_info=True)
-    return PassError(f"pass '{step}' failed{describe(error)}", str(step), text)
+def _pass_error(failed: Before, error: Exception) -> PassError:
+    text = failed.module.get_asm(enable_debug_info=True)
+    return PassError(f"pass '{failed.step}' failed{describe(error)}", str(failed.step), text)
 
 
 def runners(pipeline: str, given: Given | None = None) -> list[tuple[Step, Callable[[ir.Module, Ledger], None]]]:
