@@ -190,8 +190,8 @@ class GraphBuilder:
 
     def reduce(self, name: str, x: ir.Value, dims: Sequence[int] | None, keepdim: bool = False, dtype=None) -> ir.Value:
         """`mlirc.NAME` over `dims` (None or empty: all); the result has `dtype`, or the input's. Raises ValueError for another name."""
-        reductions = [known for known, cls in OPS.items() if issubclass(cls, Reduction)]
-        if name not in reductions:
+        if not issubclass(OPS.get(name, object), Reduction):
+            reductions = [known for known, cls in OPS.items() if issubclass(cls, Reduction)]
             raise ValueError(f"no reduction '{name}'; there are {', '.join(reductions)}")
         info = info_of(x)
         dims = sorted({d % max(info.rank, 1) for d in dims}) if dims else list(range(info.rank))

@@ -39,13 +39,14 @@ def with_replays(gm: GraphModule, outputs: Outputs, returned: int, gradients: bo
     nodes: list[Any] = list(gm.graph.output_node().args[0])[:returned]  # type: ignore[arg-type]
     placeholders = gm.graph.find_nodes(op="placeholder")
     writes = gm.graph.find_nodes(op="call_function", target=torch.ops.aten.copy_.default)
-    inputs = {n: n for n in placeholders} | {n.args[1]: n.args[0] for n in writes if n.args[0] in placeholders}
+    own = {n: n for n in placeholders}
+    inputs = own | {n.args[1]: n.args[0] for n in writes if n.args[0] in own}
     for place, (node, (kind, k)) in enumerate(zip(nodes, outputs, strict=False)):
         if kind != "result" or not isinstance(node, Node) or node.op != "call_function":
             continue
         lazy = symbolic and is_lazy_view(node) and seen_by(node) in inputs
         found = steps_of(node) if gradients or lazy else None
-        if found is not None and found[0] in (inputs if lazy else placeholders) and (symbolic or is_part(found[1])):
+        if found is not None and found[0] in (inputs if lazy else own) and (symbolic or is_part(found[1])):
             names = sources(found[1], placeholders)
             if names is not None:
                 made[place] = "replayed", [k, placeholders.index(inputs[found[0]]), found[1], names]

@@ -1,4 +1,4 @@
-"""Reads the report of a graph off its memory level: kernels, library and ATen calls, arena."""
+"""Reads the report of a graph off its planned module: kernels, library and ATen calls, arena."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -26,7 +26,8 @@ class Report(Observer):
         self.report = report
 
     def on_step(self, step: str, made: Any, seconds: float) -> None:
-        if step == "plan":
+        # On a CPU once launches are runs: the kernel's name says which are equal. For a GPU that stage splits some.
+        if step in ("plan", "lower") and made.graph.on_gpu == (step == "plan"):
             read_report(made.module, made.record, made.imported.aten, self.report)
         elif step == "emit":
             self.report.through_python = calls_through_python(made.programs["graph"].host.calls)
@@ -35,7 +36,7 @@ class Report(Observer):
 def read_report(
     module: ir.Module, record: PipelineRun, why_aten: Mapping[str, tuple[int, str]], report: GraphReport
 ) -> None:
-    """Fill in `report` from a planned module, the ledger of its passes, and the importer's reasons for ATen calls."""
+    """Fill in `report` from a planned or lowered module, the ledger of its passes, and the importer's reasons for ATen calls."""
     graph = next(function for function in functions(module) if function.name.value == "graph")
     kernels: dict[tuple, KernelReport] = {}
     library: Counter[str] = Counter()
@@ -45,7 +46,7 @@ def read_report(
     launches = Launches()
     for op in (op for function in (graph, *nested_functions(graph)) for op in function.regions[0].blocks[0].operations):
         name, key, part = op.operation.name, (), None
-        if name == "mlircx.launch":
+        if name in ("mlircx.launch", "mlircx.run"):
             ops, part = launches.read(op)
             label, lines = attribute_value(op.attributes["label"]), source_lines(op.location)
             key = (label, *ops, *lines)
@@ -88,7 +89,10 @@ class Launches:
     def read(self, launch: Any) -> tuple[list[str], Work]:
         operands = list(launch.operands)
         first = tuple([operands.index(x) for x in operands])  # of its bytes, each tensor's count once
-        key = structural_key(launch), attribute_value(launch.attributes["inputs"]), first
+        lowered = launch.operation.name == "mlircx.run"
+        code = launch.attributes["kernel"] if lowered else structural_key(launch)
+        types = tuple([x.type for x in operands])
+        key = code, types, attribute_value(launch.attributes["inputs"]), first
         found = self.known.get(key)
         if found is None:
             found = self.known[key] = kernel_ops(launch), work_of([launch])

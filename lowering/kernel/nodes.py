@@ -161,14 +161,15 @@ def structural_key(launch: Any) -> tuple:
         numbering[argument] = len(numbering)
     ops = []
     for op in block.operations:
-        attributes = tuple(
-            x for x in op.attributes.items() if x[0] != "message"
-        )  # uniqued by MLIR: compared by identity
-        results = tuple(r.type for r in op.results)
-        ops.append((op.operation.name, tuple(numbering[x] for x in op.operands), results, attributes))
+        op = op.operation
+        name, attributes = op.name, op.attributes.items()  # uniqued by MLIR: compared by identity
+        if name == "mlirc.check_index":
+            attributes = [x for x in attributes if x[0] != "message"]
+        results = tuple([r.type for r in op.results])
+        ops.append((name, tuple([numbering[x] for x in op.operands]), results, tuple(attributes)))
         for result in op.results:
             numbering[result] = len(numbering)
-    operands = tuple(info_of(x) for x in launch.operands)
+    operands = tuple([info_of(x) for x in launch.operands])
     return (
         string_attribute(launch, "parallel"),
         string_attribute(launch, "inner"),

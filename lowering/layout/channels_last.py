@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
 from mlirc.dialects.core import symbols
@@ -20,6 +21,7 @@ NORM = "mlirc.batch_norm_inference"
 PLACED = ("mlirc.cat2", "mlirc.cat3", "mlirc.cat4", "mlirc.pad", "mlirc.slice_scatter", "mlirc.reindex")
 
 
+@lru_cache(maxsize=4096)
 def channels_last(info: TensorInfo) -> TensorInfo:
     """The images [N, C, ...] with the channels innermost."""
     n, c, *image = info.shape

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from mlirc.dialects.core.symbols import Int
@@ -95,47 +96,47 @@ class Choice:
     target: CpuTarget
     depth: int = 1  # of filters of volumes, of which this is about one slice: x [N * D, C, H, W]
 
-    @property
+    @cached_property
     def may_lie_last(self) -> bool:
         """Whether channels last is considered: images are 4-d, and all sizes but the batch are known."""
         sizes = (*self.x[1:], *self.w, *self.out[1:])
         return len(self.x) == 4 and all(isinstance(n, int) and n > 0 for n in sizes)
 
-    @property
+    @cached_property
     def image(self) -> tuple[int, ...]:
         """[C, H, W] of the larger side: what a convolution reads and a transposed one gives."""
         return numbers(self.out[1:] if self.transposed else self.x[1:])
 
-    @property
+    @cached_property
     def result(self) -> tuple[int, ...]:
         """[O, P, Q] of the other side: what a convolution gives and a transposed one reads."""
         return numbers(self.x[1:] if self.transposed else self.out[1:])
 
-    @property
+    @cached_property
     def may_be_ours(self) -> bool:
         if not self.may_lie_last or self.groups != 1:
             return False
         filters, channels, height, width = numbers(self.w)
         return has_room(max(filters, channels), height * width, max(self.image[2], self.result[2]))
 
-    @property
+    @cached_property
     def is_large(self) -> bool:
         """Whether channels and windows fill tiles, or weights weigh more than tiles do: generated code is about as fast as oneDNN's."""
         fills = self.may_be_ours and min(numbers(self.w)[:2]) >= FEW_CHANNELS
         return fills and (not self.has_few_windows or self.has_large_weights)
 
-    @property
+    @cached_property
     def has_few_windows(self) -> bool:
         return self.result[2] < FEW_WINDOWS
 
-    @property
+    @cached_property
     def is_small(self) -> bool:
         """Whether the convolution takes about as long as the overhead of a call of oneDNN, so that generated code is faster."""
         if not self.may_be_ours:
             return False
         return self.multiplications <= (SMALL_ROWS if self.has_few_windows else SMALL)
 
-    @property
+    @cached_property
     def has_short_rows(self) -> bool:
         """Whether a stride divides the taps, and rows of windows are short, but not so few that weights decide."""
         strided = set(self.stride) != {1} and not any(
@@ -143,15 +144,15 @@ class Choice:
         )
         return strided and FEW_WINDOWS <= self.result[2] < FEW_STRIDED
 
-    @property
+    @cached_property
     def images(self) -> int:
         return self.x[0] if isinstance(self.x[0], int) else IMAGES
 
-    @property
+    @cached_property
     def multiplications(self) -> int:
         return math.prod(numbers(self.w)) * self.depth * math.prod(self.result[1:]) * self.images
 
-    @property
+    @cached_property
     def generates_convolution(self) -> bool:
         """Whether a convolution (not a transposed one) is generated: where it is small, where Winograd's algorithm applies, and where
         weights are large, which oneDNN would pack in each call."""
@@ -159,7 +160,7 @@ class Choice:
             return self.is_small
         return self.has_large_weights or self.has_fewer_multiplications("forward")
 
-    @property
+    @cached_property
     def generates_transposed(self) -> bool:
         """Whether the gradient of the images, or a transposed convolution, is generated."""
         if self.is_small or not self.is_large:
@@ -168,11 +169,11 @@ class Choice:
             return self.has_few_windows or (self.transposed and not self.has_short_rows)
         return self.has_large_weights or self.has_fewer_multiplications("input")
 
-    @property
+    @cached_property
     def generates_forward(self) -> bool:
         return self.generates_transposed if self.transposed else self.generates_convolution
 
-    @property
+    @cached_property
     def generates_prepared_forward(self) -> bool:
         """Whether it is generated where its weights are a parameter's, which oneDNN would pack once."""
         if self.is_small or self.transposed:
@@ -180,15 +181,15 @@ class Choice:
         loses_bits = numbers(self.w)[1] >= MANY_CHANNELS and not self.has_short_rows
         return self.is_large and (loses_bits or self.has_fewer_multiplications("forward"))
 
-    @property
+    @cached_property
     def generates_input_gradient(self) -> bool:
         return self.generates_convolution if self.transposed else self.generates_transposed
 
-    @property
+    @cached_property
     def generates_weight_gradient(self) -> bool:
         return self.is_small or self.is_large or self.is_depthwise
 
-    @property
+    @cached_property
     def is_depthwise(self) -> bool:
         """Whether each filter has one channel, and the scratch of the generated weight gradient is small."""
         if not self.may_lie_last or self.groups == 1 or self.groups != (self.w[0] if self.transposed else self.x[1]):
@@ -196,7 +197,7 @@ class Choice:
         (_, *image), (_, *result) = self.image, self.result
         return has_depthwise_room(image, result, numbers(self.w)[2:], self.dilation)
 
-    @property
+    @cached_property
     def parts(self) -> int:
         """The number of parts that images are cut into for a depthwise weight gradient: threads sum each, then the sums are added."""
         windows = math.prod(self.result[1:]) * self.images
@@ -217,7 +218,7 @@ class Choice:
             gains += (rate * self.multiplications + BEGIN * ours - laid_out) * wanted
         return gains
 
-    @property
+    @cached_property
     def has_large_weights(self) -> bool:
         size = 4 * math.prod(numbers(self.w))
         if self.has_few_windows:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mlirc.dialects.core.bindings import ir
-from mlirc.dialects.core.composites import expand
+from mlirc.dialects.core.composites import Expansions
 from mlirc.dialects.core.dialect import Composite
 from mlirc.lowering.pipeline.ledger import Ledger
 
@@ -29,13 +29,14 @@ class Decompose:
         block = function.regions[0].blocks[0]
         found = [op for op in block.operations if isinstance(op, Composite)]
         refused: set[ir.Value] = set()
+        expansions = Expansions()
         while found:
             for op in found:
                 if not ledger.allows(self.name, op):
                     refused.update(op.results)
                     continue
                 with ir.InsertionPoint(op), ir.Location.name(type(op).mnemonic, op.location):
-                    values = expand(op)
+                    values = expansions.expand(op)
                 for old, new in zip(op.results, values, strict=True):
                     old.replace_all_uses_with(new)
                 op.operation.erase()

@@ -1,6 +1,8 @@
 """generate-convolutions: in training on a CPU, makes images channels last, and convolutions kernels of ours."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import torch
@@ -44,10 +46,12 @@ class GenerateConvolutions:
 
     def run(self, function: Any, ledger: Ledger) -> None:
         block = function.regions[0].blocks[0]
-        found = [(op, choice) for op in block.operations if (choice := choice_of(op)) is not None]
+        choices = cache(Choice)  # one object for equal convolutions: it keeps what was found of them
+        found = [(op, choice) for op in block.operations if (choice := choice_of(op, choices)) is not None]
         if not found and not any(is_folded(op) for op in block.operations):
             return
-        regions = regions_of(block, images_of) if any(choice.may_lie_last for _, choice in found) else None
+        may_lie_last = any(choice.may_lie_last for _, choice in found)
+        regions = regions_of(block, lambda op: images_of(op, choices)) if may_lie_last else None
         taken = [
             regions is not None and choice.may_lie_last and regions.lies_last(tensors(op)[0]) for op, choice in found
         ]
@@ -88,7 +92,7 @@ def is_folded(op: Any) -> bool:
     return op.operation.name in made or called(op).startswith("mkldnn._convolution")
 
 
-def choice_of(op: Any) -> Choice | None:
+def choice_of(op: Any, made: Callable[..., Choice]) -> Choice | None:
     """The choice for a float32 convolution on a CPU whose settings are known, or for its gradients; None for any other op."""
     if called(op) not in (FORWARD, BACKWARD):
         return None
@@ -104,12 +108,12 @@ def choice_of(op: Any) -> Choice | None:
     if x.rank == 5:
         return choice_of_slices(x.shape, w.shape, out.shape, stride, dilation, transposed, groups, target)
     windows = along(stride, 1), along(dilation, 1)
-    return Choice(wide(x.shape), wide(w.shape), wide(out.shape), *windows, transposed, groups, target)
+    return made(wide(x.shape), wide(w.shape), wide(out.shape), *windows, transposed, groups, target)
 
 
-def images_of(op: Any) -> tuple[list[ir.Value], float]:
+def images_of(op: Any, made: Callable[..., Choice]) -> tuple[list[ir.Value], float]:
     """The images of a convolution that may be channels last, and the time that this gains."""
-    choice = choice_of(op)
+    choice = choice_of(op, made)
     if choice is None or not choice.may_lie_last:
         return [], 0.0
     if called(op) == FORWARD:
