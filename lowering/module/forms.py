@@ -57,11 +57,12 @@ def may_hold(stage: str, name: str) -> bool:
 
 def stage_of(function: Any) -> str | None:
     """The form that a `func.func` is in, by what it holds; None where nothing in it is ours."""
-    inside = [op for nested in nested_functions(function) for op in nested.regions[0].blocks[0].operations]
-    names = {op.operation.name for op in function.regions[0].blocks[0].operations}
+    operations = list(function.regions[0].blocks[0].operations)
+    names = {op.operation.name for op in operations}
     if "mlirc.arena" in function.attributes or names & _PLANNED:
-        operations = [*function.regions[0].blocks[0].operations, *inside]
-        names = {op.operation.name for op in operations}
+        if not names.isdisjoint(REGION_OPS):
+            operations += [op for nested in nested_functions(function) for op in nested.regions[0].blocks[0].operations]
+            names = {op.operation.name for op in operations}
         has_code = any("kernel" in op.attributes for op in operations)
         return "lowered" if has_code and "mlircx.launch" not in names else "memory"
     if any(may_hold("graph", name) and name not in ALLOWED["kernel"] for name in names):

@@ -131,7 +131,7 @@ class PassRun:
 
 
 @dataclass
-class Before:
+class Ran:
     """A pass that ran, and the module that it was given; None where the passes before it make that again (`given_to`)."""
 
     step: Step
@@ -146,7 +146,7 @@ class PipelineRun:
     passes: list[PassRun] = field(default_factory=list)
     ledger: Ledger = field(default_factory=Ledger)
     known: Known = field(default_factory=set)
-    unverified: list[Before] = field(default_factory=list)
+    unverified: list[Ran] = field(default_factory=list)
 
 
 def functions(module: Any) -> Iterator[Any]:
@@ -229,7 +229,7 @@ def run_pipeline(
         has_graph = "graph" in ir.SymbolTable(module.operation)
         for number, (step, run) in enumerate(steps, 1):
             start = time.perf_counter()
-            before.append(Before(step, None if again and number > 1 else module.operation.clone(ip=False)))
+            before.append(Ran(step, None if again and number > 1 else module.operation.clone(ip=False)))
             record.ledger.between_passes()
             try:
                 run(module, record.ledger)
@@ -270,7 +270,7 @@ def run_again(steps: list[tuple[Step, Any]], given: Given | None, ledger: Ledger
     return not told and not any(given_by_others(step.name) for step, _ in steps)
 
 
-def make_again(before: list[Before]) -> None:
+def make_again(before: list[Ran]) -> None:
     """Gives each pass the module that it was given. To keep one for each took as long as a pass: nearly always nobody asks."""
     ledger = Ledger()
     for last, this in itertools.pairwise(before):
@@ -282,7 +282,7 @@ def make_again(before: list[Before]) -> None:
         _runner(last.step, {}, Seen())[1](this.module, ledger)
 
 
-def _keeps_graph(module: ir.Module, had: bool, before: list[Before]) -> bool:
+def _keeps_graph(module: ir.Module, had: bool, before: list[Ran]) -> bool:
     """Whether there is a @graph. Raises StageError where there was one before the last pass."""
     has = "graph" in ir.SymbolTable(module.operation)
     if had and not has:
@@ -307,7 +307,7 @@ def verify_result(module: ir.Module, record: PipelineRun, proofs: str) -> None:
     record.unverified.clear()
 
 
-def _verify_result(module: ir.Module, before: list[Before], known: Known, proofs: str) -> None:
+def _verify_result(module: ir.Module, before: list[Ran], known: Known, proofs: str) -> None:
     wrong = _wrong_form(module, known, proofs)
     if wrong is not None:
         make_again(before)
@@ -330,7 +330,7 @@ def _wrong_form(module: Any, known: Known, proofs: str) -> StageError | None:
     return None
 
 
-def _pass_error(failed: Before, error: Exception) -> PassError:
+def _pass_error(failed: Ran, error: Exception) -> PassError:
     text = failed.module.get_asm(enable_debug_info=True)
     return PassError(f"pass '{failed.step}' failed{describe(error)}", str(failed.step), text)
 

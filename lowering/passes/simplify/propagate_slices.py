@@ -97,8 +97,10 @@ class _Parts:
         if not isinstance(op, Elementwise | Reduction | Copy | View | Matmul | AddMatmul | Attention):
             return None
         out, *others = op.results
+        reads = self.reads.get(out)
+        if not reads:
+            return None
         uses, info = [use.owner.operation for use in out.uses], info_of(out)
-        reads = self.reads.get(out, {})
         if not uses or any(list(x.uses) for x in others) or any(user not in reads for user in uses):
             return None
         if not info.device.startswith("cpu") or info.layout != "strided":
