@@ -150,6 +150,14 @@ class Space:
         return names, inside
 
 
+def unless_by_zero(expr: Int, atom: tuple[str, Int, Int], value: Int, otherwise: Int) -> Int:
+    """`expr` with `value` in place of an atom; `otherwise` where that divides by 0, as an index modulo the size of an empty tensor does."""
+    try:
+        return replaced(expr, atom, value)
+    except ZeroDivisionError:
+        return otherwise
+
+
 class _Proof:
     """The proof of one goal, with the names in it. `quotients` maps (a, b) to the symbol that stands for a // b.
 
@@ -205,9 +213,9 @@ class _Proof:
             cases = []
             for kept, other in ((a, b), (b, a)):
                 fact = kept - other if kind == "max" else other - kept
-                known = [replaced(f, atom, kept) for f in facts]
-                cases.append((replaced(goal, atom, kept), (*known, fact)))
-            return [case for case in cases if not any(isinstance(f, int) and f < 0 for f in case[1])]
+                known = [unless_by_zero(f, atom, kept, 0) for f in facts]
+                cases.append((unless_by_zero(goal, atom, kept, -1), (*known, fact)))
+            return [case for case in cases if not any(known_nonnegative(f * -1 - 1) for f in case[1])]
         return None
 
     def flat(self, expr: Int) -> Int:

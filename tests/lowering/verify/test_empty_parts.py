@@ -72,3 +72,32 @@ def test_a_masked_read_that_some_point_executes_is_refused():
         verify_stage(right.body.operations[0], "kernel")
         with pytest.raises(StageError, match="reads dimension 0 at -1"):
             verify_stage(wrong.body.operations[0], "kernel")
+
+
+PERHAPS_EMPTY = {
+    "diagonal": lambda x: x.diagonal(2),
+    "diagonal below": lambda x: x.mT.diagonal(-1),
+    "rows": lambda x: x[2:].sum(1),
+    "inner": lambda x: x[1:-1, 1],
+}
+MODULO = {
+    "roll": lambda v: v.roll(1),
+    "roll by nothing": lambda v: v.roll(0) * 2,
+    "repeat": lambda v: v.repeat(2),
+    "repeat_interleave": lambda v: v.repeat_interleave(2),
+    "view": lambda v: torch.outer(v, v).view(-1).roll(1),
+}
+
+
+@pytest.mark.parametrize("part", PERHAPS_EMPTY)
+def test_indices_modulo_a_size_that_may_be_0(part):
+    for use in some(tuple(MODULO), 2):
+
+        def program(x, part=part, use=use):
+            return MODULO[use](PERHAPS_EMPTY[part](x))
+
+        torch._dynamo.reset()
+        compiled = torch.compile(program, backend="mlirc", dynamic=True, options={"fallback": "error"})
+        for shape in ((4, 6), (3, 7), (2, 2)):
+            x = torch.randn(shape)
+            torch.testing.assert_close(compiled(x), program(x), msg=use)
