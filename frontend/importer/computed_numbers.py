@@ -319,6 +319,7 @@ class _NumberGraph:
         for name in missing:
             node = graph.placeholder(name)
             node.meta["val"] = environment.create_symintnode(COMPUTED[name], hint=None)
+            node.meta["symbol"] = name  # the guards may write it otherwise by itself than where it is a part of a size
 
         def copied(node: Node) -> Node:
             if node not in copies:

@@ -200,7 +200,7 @@ class GraphImporter:
         if isinstance(value, torch.Tensor):
             return type_of(tensor_info(value)), {}
         if isinstance(value, torch.SymInt):
-            self.values[node] = size(value)
+            self.values[node] = symbols.symbol(node.meta["symbol"]) if "symbol" in node.meta else size(value)
             text = ir.StringAttr.get(str(self.values[node]))
             return ir.IntegerType.get_signless(64), {"mlirc.symbol": text}
         if isinstance(value, (torch.SymFloat, torch.SymBool)):  # a truth is 1.0 or 0.0

@@ -89,7 +89,7 @@ def _scaled_by_power(result: torch.Tensor, args: tuple) -> tuple:
 def _rolled(result: torch.Tensor, args: tuple) -> tuple | None:
     """Two parts put together, for each dimension; an empty part is row-major. What is empty is cloned."""
     x: torch.Tensor = args[0]
-    if any(type(n) is int and n == 0 for n in x.shape):
+    if any(n == 0 for n in x.shape):
         return _preserved(x)
     shifts, dims = args[1], args[2] if len(args) > 2 else []
     moves = bool(dims) and all(n % x.shape[d] != 0 for n, d in zip(shifts, dims, strict=True))

@@ -298,3 +298,17 @@ def test_a_relation_inside_of_a_maximum():
         v, weight = torch.randn(2, heads, 7, width - 1), torch.randn(heads, heads, 3, 2)
         made, expected = (f(q, k, v, weight, q.flip(0)) for f in (compiled, program))
         torch.testing.assert_close(made, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_a_size_whose_parts_the_guards_write_in_another_way():
+    """The quotients in the reversed shape are computed by Python, under the names that the import gives them."""
+
+    def program(x, n, w):
+        y = torch.nn.functional.conv2d(x, w, dilation=2)
+        return y.reshape(y.shape[::-1]), (y != y) & n
+
+    compiled = torch.compile(program, backend="mlirc", dynamic=True, options={"fallback": "error"})
+    for n in (4, 5):
+        x = torch.randn(5, 5, 5, 17, dtype=torch.float16).transpose(0, 1)
+        w = torch.randn(4, 5, 2, 2, dtype=torch.float16)
+        torch.testing.assert_close(compiled(x, n, w), program(x, n, w))

@@ -9,6 +9,7 @@ FUNCTIONS = {
     "columns": lambda x: x[..., 2:].transpose(0, 3).cos(),
     "permuted": lambda x: x[:, 2:].permute(3, 1, 0, 2).relu(),
     "roll": lambda x: torch.roll(x[:, 2:], (1, 1), (0, 1)),
+    "roll of a diagonal": lambda x: torch.roll(x.diagonal(2), 1, 2),
 }
 INPUTS = {
     "expanded": lambda: torch.randn(2, 1, 1, 2).expand(-1, 2, 1, -1),
