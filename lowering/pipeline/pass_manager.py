@@ -132,33 +132,15 @@ class PassRun:
 
 @dataclass
 class Ran:
-    """A pass that ran, and the module that it was given; None where the passes before it make that again (`given_to`)."""
+    """A pass that ran, and the module that it was given; None where the passes before it make that again (`make_again`)."""
 
     step: Step
     module: Any
 
 
 @dataclass
-class PipelineRun:
-    """What running a pipeline left behind besides the module: timings, the ledger, which kernels were found right, and the
-    passes whose result is still to be verified in full, each with the module that it was given."""
-
-    passes: list[PassRun] = field(default_factory=list)
-    ledger: Ledger = field(default_factory=Ledger)
-    known: Known = field(default_factory=set)
-    unverified: list[Ran] = field(default_factory=list)
-
-
-def functions(module: Any) -> Iterator[Any]:
-    """The functions that passes of ours run on: those with a body that is still ours (lowered kernels are not)."""
-    for op in list(module.operation.regions[0].blocks[0].operations):
-        if op.operation.name == "func.func" and op.regions[0].blocks and not op.name.value.startswith("kernel_"):
-            yield op
-
-
-@dataclass
 class Seen:
-    """What one run of a pipeline has seen of a module, and does not look for again: mlirc's own passes make no regions, and keep the
+    """What running pipelines has shown of a module, and does not look for again: mlirc's own passes make no regions, and keep the
     form or leave the one that they promise. Walking all ops for each took as long as a pass.
 
     forms   by function, the form that it is in
@@ -171,6 +153,25 @@ class Seen:
     def forget(self) -> None:
         self.forms.clear()
         self.flat = False
+
+
+@dataclass
+class PipelineRun:
+    """What running a pipeline left behind besides the module: timings, the ledger, which kernels were found right, and the
+    passes whose result is still to be verified in full, each with the module that it was given. `seen` is of its one module."""
+
+    passes: list[PassRun] = field(default_factory=list)
+    ledger: Ledger = field(default_factory=Ledger)
+    known: Known = field(default_factory=set)
+    unverified: list[Ran] = field(default_factory=list)
+    seen: Seen = field(default_factory=Seen, repr=False)
+
+
+def functions(module: Any) -> Iterator[Any]:
+    """The functions that passes of ours run on: those with a body that is still ours (lowered kernels are not)."""
+    for op in list(module.operation.regions[0].blocks[0].operations):
+        if op.operation.name == "func.func" and op.regions[0].blocks and not op.name.value.startswith("kernel_"):
+            yield op
 
 
 def all_functions(module: Any, seen: Seen) -> Iterator[Any]:
@@ -220,7 +221,9 @@ def run_pipeline(
     record = record or PipelineRun()
     with context():
         earlier, before = len(record.unverified), record.unverified
-        steps = runners(pipeline, given)
+        steps = runners(
+            pipeline, given, Seen() if each else record.seen
+        )  # between two stages nobody changes the module
         again = not each and run_again(steps, given, record.ledger)
         try:
             ensure_target(module)
@@ -335,10 +338,12 @@ def _pass_error(failed: Ran, error: Exception) -> PassError:
     return PassError(f"pass '{failed.step}' failed{describe(error)}", str(failed.step), text)
 
 
-def runners(pipeline: str, given: Given | None = None) -> list[tuple[Step, Callable[[ir.Module, Ledger], None]]]:
+def runners(
+    pipeline: str, given: Given | None = None, seen: Seen | None = None
+) -> list[tuple[Step, Callable[[ir.Module, Ledger], None]]]:
     """The passes of a pipeline, ready to run. Raises PipelineError."""
     with context():
-        seen = Seen()
+        seen = seen or Seen()
         return [_runner(step, (given or {}).get(step.name, {}), seen) for step in parse(pipeline)]
 
 
