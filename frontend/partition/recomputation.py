@@ -7,6 +7,7 @@ its sum are saved; and gradients of elementwise operators stand in the partition
 """
 
 from collections.abc import Callable
+from operator import getitem
 from typing import Any
 
 import torch
@@ -35,6 +36,14 @@ PARTS = get_decompositions(
 ELEMENTWISE = {aten.sigmoid_backward.default, aten.silu_backward.default, aten.tanh_backward.default}  # (grad, x)
 STOOD_FOR = "mlirc_stood_for"
 
+COMPARES = {aten.eq.Tensor, aten.eq.Scalar, aten.ne.Tensor, aten.ne.Scalar}
+MOVES = ("index", "_unsafe_index", "index_select", "gather", "cat", "clone", "copy", "flip", "roll", "constant_pad_nd")
+WRITES = ("index_put", "scatter", "slice_scatter", "select_scatter", "_to_copy", "_unsafe_view")
+CHOOSES = ("amax", "amin", "max", "min", "sort", "topk")
+FILLS = ("full_like", "zeros_like", "ones_like", "empty_like", "new_full", "new_zeros", "new_ones", "new_empty")
+SAME_AGAIN = {*MOVES, *WRITES, *CHOOSES, *FILLS}
+"""Operators that give the same numbers each time, beside those of single elements and views."""
+
 
 def partition(joint: GraphModule, inputs: Any, **options: Any) -> tuple[GraphModule, GraphModule]:
     """The forward and the backward graph, as the partitioner chooses them where it knows ELEMENTWISE too."""
@@ -51,6 +60,7 @@ def partition(joint: GraphModule, inputs: Any, **options: Any) -> tuple[GraphMod
     if config.cse:
         merge_equal_nodes(joint.graph)
     keep_what_reads_overwritten_inputs(joint)
+    keep_sums_that_are_compared(joint)
     with config.patch({**STATES_ARE_TENSORS, "cse": False}):
         graphs = min_cut_rematerialization_partition(joint, inputs, **options)
     for gm in graphs:
@@ -78,6 +88,35 @@ def keep_what_reads_overwritten_inputs(joint: GraphModule) -> None:
                 shown.add(node)
             elif isinstance(node.meta.get("val"), (torch.Tensor, tuple, list)):  # not a size
                 node.meta.setdefault("recompute", CheckpointPolicy.MUST_SAVE)
+
+
+def keep_sums_that_are_compared(joint: GraphModule) -> None:
+    """Has sums and the like saved, if a backward graph asks which numbers made of them are equal to another one.
+
+    largest = scatter_reduce(x.sum(1), "amax")     its gradient goes where x.sum(1) == largest[index], shared by how many these are
+
+    Summed again, maybe in another order, none is, and the gradient is 0 / 0. Other operators give the same numbers again.
+    """
+    checked: set[Node] = set()
+    found = [x for node in joint.graph.nodes if node.target in COMPARES for x in node.all_input_nodes]
+    while found:
+        node = found.pop()
+        made = node.args[0] if node.target is getitem else node
+        if node in checked or not isinstance(made, Node) or not isinstance(made.target, OpOverload):
+            continue
+        checked.add(node)
+        if (
+            torch.Tag.pointwise in made.target.tags
+            or made.target.is_view
+            or made.target.overloadpacket.__name__ in SAME_AGAIN
+        ):
+            found += made.all_input_nodes
+        elif made.all_input_nodes and isinstance(x := node.meta.get("val"), torch.Tensor) and not is_exact(x):
+            node.meta["recompute"] = CheckpointPolicy.MUST_SAVE  # within a checkpoint too
+
+
+def is_exact(x: torch.Tensor) -> bool:
+    return not (x.is_floating_point() or x.is_complex())
 
 
 def pick_instead(node: Node) -> None:

@@ -108,3 +108,39 @@ def test_operators_stay_whole_on_a_cpu():
     f(torch.randn(4, 3, requires_grad=True), torch.tensor([0, 1, 2, 0])).backward()
     assert graphs[0].graph.find_nodes(op="call_function", target=torch.ops.aten._log_softmax.default)
     assert graphs[1].graph.find_nodes(op="call_function", target=torch.ops.aten.nll_loss_backward.default)
+
+
+SUMS = [
+    lambda x: x.sum(1),
+    lambda x: x.mean(1).tanh(),
+    lambda x: x.var(1),
+    lambda x: torch.var_mean(x, 1)[1] * 3,
+    lambda x: x.norm(dim=1) + 1,
+    lambda x: x.logsumexp(1),
+    lambda x: x.cumsum(1)[:, -1],
+    lambda x: x.softmax(1)[:, 3].exp(),
+]
+LARGEST = [
+    lambda s, at: torch.full((5,), float("-inf")).scatter_reduce(0, at, s, "amax")[at],
+    lambda s, at: torch.full((5,), float("inf")).scatter_reduce(0, at, s, "amin")[at],
+    lambda s, at: s.amax(),
+    lambda s, at: s[at].view(4, 3).amin(1),
+    lambda s, at: torch.linalg.vector_norm(s, float("inf")),
+]
+
+
+def test_what_is_compared_with_a_forward_graphs_number_is_not_summed_again():
+    """The gradient of a largest sum goes where the sum equals it: summed in another order, none does, and it is 0 / 0."""
+
+    def program(x, at):
+        rows = x[at.flip(0)] * x[at]
+        found = [LARGEST[k % len(LARGEST)](s(rows), at) for k, s in enumerate(SUMS)]
+        return sum(f.square().sum() for f in found)
+
+    torch._dynamo.reset()
+    compiled = torch.compile(program, backend="mlirc", options={"fallback": "error", "cache": False})
+    for seed in range(3):
+        torch.manual_seed(seed)
+        x, at = torch.randn(5, 4, requires_grad=True), torch.randint(0, 5, (12,))
+        (found,), (expected,) = (torch.autograd.grad(f(x, at), x) for f in (compiled, program))
+        torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
