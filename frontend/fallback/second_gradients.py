@@ -8,13 +8,13 @@ eager on the call's inputs.
                                         with it                 (x, y, dr) -> eager: r = graph(x, y);  dx, dy = grad(r, dr)
 
 So is a third. Random numbers are drawn again, from the generators' states at the call. Running statistics of a norm in training are
-no part of its results: the graph gets copies of them. Where the graph cannot run again (it writes to other inputs, one has changed or is
-gone) a second gradient is an error.
+no part of its results: the graph gets copies of them. Of another input that it writes to, each call keeps a copy, with the history of before
+the write. Where the graph cannot run again (an input has changed or is gone) a second gradient is an error.
 """
 
 import functools
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence, Set
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from operator import attrgetter, itemgetter
@@ -25,6 +25,7 @@ from torch.fx import GraphModule, Node
 
 from mlirc.frontend.errors import UnsupportedGraph
 from mlirc.frontend.fallback import fallback
+from mlirc.frontend.fallback.input_starts import is_strided, written_to
 from mlirc.frontend.fallback.shared_memory import is_static
 from mlirc.frontend.torch_compat.aot_autograd import calls
 from mlirc.frontend.torch_compat.autocast import autocast_devices
@@ -58,14 +59,16 @@ class NoHistory(RuntimeError):
 class NotedCall:
     """A call.
 
-    args      its arguments, of tensors that are no parameters weak references
+    args      its arguments, of tensors that are no parameters weak references, of those that the graph writes to copies
     versions  of those arguments that are tensors, and whose values the results depend on
     drawn     the random numbers that it took, if any
+    why_not   why the graph cannot run again
     """
 
     args: list[Any]
     versions: list[int]
     drawn: Drawn | None
+    why_not: str = ""
 
 
 class Graph:
@@ -77,6 +80,9 @@ class Graph:
         self.forward = without_notes(gm)
         self.autocast = dict(autocast_devices())
         self.statistics = statistics_of(gm)
+        self.written, shared = written_by(gm, self.statistics)
+        if shared:
+            self.why_not = "an input that the graph writes to shares memory with another one"
         self.devices = devices_of(inputs)
         self.draws: bool | None = None  # until a call was seen, nobody knows
         self.tell = tell
@@ -97,8 +103,9 @@ class Graph:
             stack.enter_context(torch.enable_grad())
             yield
 
-    def __call__(self, args: Sequence[Any], drawn: Drawn | None) -> list:
-        args = [x.clone() if k in self.statistics else x for k, x in enumerate(args)]
+    def __call__(self, args: Sequence[Any], drawn: Drawn | None) -> tuple[list, list]:
+        """The results, and the arguments after the run, of which what it writes to are copies."""
+        args = [x.clone() if k in self.statistics or k in self.written else x for k, x in enumerate(args)]
         devices = devices_of(args)
         with torch.random.fork_rng(devices=[d.index for d in devices]):
             if drawn is not None:
@@ -107,7 +114,7 @@ class Graph:
             results = list(forward_of(self.forward)(*args))
             if not same(before if drawn is None else drawn[1], states(devices)):
                 raise NoHistory(LIMIT + "the graph draws random numbers")
-        return results
+        return results, args
 
     def states_before(self) -> list[torch.Tensor] | None:
         """The generators' states, unless the graph draws no random numbers. A GPU's cannot be asked for while a user records a CUDA graph."""
@@ -126,18 +133,36 @@ class Graph:
 
 
 def statistics_of(gm: GraphModule) -> frozenset[int]:
-    """The inputs that a graph of Dynamo's writes statistics of a norm in training to, and does not read: by their old values alone they are told
-    from the new ones."""
+    """A module's buffers that a graph of Dynamo's writes statistics of a norm in training to, and does not read: by their old values alone they are
+    told from the new ones."""
     found = set()
     for k, node in enumerate(gm.graph.find_nodes(op="placeholder")):
-        if node.users and all(keeps_statistics(user, node) for user in node.users):
+        if node.users and is_static(node) and all(keeps_statistics(user, node) for user in node.users):
             found.add(k)
     return frozenset(found)
 
 
+def written_by(gm: GraphModule, statistics: Set[int]) -> tuple[frozenset[int], bool]:
+    """The inputs, but for those statistics, that a graph of Dynamo's writes to, and whether one shares memory with another input."""
+    values = [node.meta.get("example_value") for node in gm.graph.find_nodes(op="placeholder")]
+    fakes = {k: x for k, x in enumerate(values) if is_strided(x)}
+    norms = gm.graph.find_nodes(op="call_function", target=torch.nn.functional.batch_norm)
+    kept = {
+        x for norm in norms for name, x in given_to(norm).items() if name in STATISTICS
+    }  # the kernel counts no writes
+    placeholders = gm.graph.find_nodes(op="placeholder")
+    written = (written_to(gm, fakes) | {k for k, node in enumerate(placeholders) if node in kept}) - statistics
+    memory = [storage_id(x) for x in fakes.values()]
+    return frozenset(written), any(memory.count(storage_id(fakes[k])) > 1 for k in written)
+
+
+def given_to(norm: Node) -> dict[str, Any]:
+    return dict(zip(BATCH_NORM, norm.args, strict=False)) | norm.kwargs
+
+
 def keeps_statistics(user: Node, x: Node) -> bool:
     if user.target is torch.nn.functional.batch_norm:
-        given: dict[str, Any] = dict(zip(BATCH_NORM, user.args, strict=False)) | user.kwargs
+        given = given_to(user)
         return given.get("training") is True and {k for k, y in given.items() if y is x} <= STATISTICS
     return user.target == "add_" and user.op == "call_method" and tuple(user.args) == (x, 1) and not user.users
 
@@ -173,8 +198,9 @@ def with_second_gradients(
 
     tensors = [k for k, x in enumerate(inputs) if isinstance(x, torch.Tensor)]
     kept = [is_static(node) for node in gm.graph.find_nodes(op="placeholder")]
-    weak = [k for k in tensors if not kept[k]]
-    read = [k for k in tensors if k not in graph.statistics]
+    written = sorted(graph.written) if any(inputs[k].requires_grad for k in tensors) else []
+    weak = [k for k in tensors if not kept[k] and k not in written]
+    read = [k for k in tensors if k not in graph.statistics and k not in written]
     chosen = itemgetter(*read) if len(read) > 1 else lambda args: [args[k] for k in read]
 
     def differentiate(node: Any, gradients: list, first: Callable[[], Any]) -> Any:
@@ -184,6 +210,7 @@ def with_second_gradients(
     @functools.wraps(run)
     def call(*args: Any) -> Any:
         before = graph.states_before()
+        old = [(k, args[k].clone()) for k in written]
         results = run(*args)
         node = calls.node_of(results)
         if node is not None:
@@ -191,6 +218,10 @@ def with_second_gradients(
             node.given = given = NotedCall(list(args), versions_of(chosen(args)), graph.drawn(before))
             for k in weak:
                 given.args[k] = weakref.ref(given.args[k])
+            for k, x in old:
+                if x.stride() != args[k].stride():
+                    given.why_not = "an input that the graph writes to has gaps between its elements"
+                given.args[k] = x
         return results
 
     return call
@@ -201,14 +232,15 @@ def differentiable(graph: Graph, given: NotedCall, node: Any, gradients: list, f
     args = [x() if isinstance(x, weakref.ref) else x for x in given.args]
     if any(isinstance(x, weakref.ref) and arg is None for x, arg in zip(given.args, args, strict=True)):
         raise RuntimeError(LIMIT + "an input of the compiled graph, which a graph break made, is gone")
-    why_not = graph.why_not
-    read = [x for k, x in enumerate(args) if isinstance(x, torch.Tensor) and k not in graph.statistics]
+    why_not = graph.why_not or given.why_not
+    own = graph.statistics | graph.written
+    read = [x for k, x in enumerate(args) if isinstance(x, torch.Tensor) and k not in own]
     kept = [x for k, x in enumerate(args) if isinstance(x, torch.Tensor) and k in graph.statistics]
     if kept and not set(map(storage_id, kept)).isdisjoint(map(storage_id, read)):
         why_not = "statistics of a norm share memory with what the graph reads"
     elif versions_of(read) != given.versions:
         why_not = "an input of the compiled graph has been modified since"
-    elif calls.returns_more_or_less(node, graph.statistics):
+    elif calls.returns_more_or_less(node, graph.statistics, graph.written):
         why_not = "the graph writes to its inputs"
     why: Exception = NoHistory(LIMIT + why_not)
     if not why_not:
@@ -228,8 +260,9 @@ def with_history(
     inputs, args = args, [apart(x) if isinstance(x, torch.Tensor) else x for x in args]
     found: list[torch.Tensor | None] = [None] * len(args)
     with graph.as_traced():
-        results = graph(args, drawn)
+        results, after = graph(args, drawn)
         results += calls.bases_of(node, results)
+        results = [after[k] for k in calls.rewritten(node)] + results
         if len(results) != len(gradients):
             raise NoHistory(LIMIT + "the graph has other results than the call")
         given = [(r, g) for r, g in zip(results, gradients, strict=True) if isinstance(g, torch.Tensor)]

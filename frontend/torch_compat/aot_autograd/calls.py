@@ -68,24 +68,30 @@ def differentiate_with(node: Any, differentiate: Differentiate) -> None:
     function.differentiate = differentiate
 
 
-def returns_more_or_less(node: Any, written: Collection[int]) -> bool:
-    """Whether the call's results are others than those of the graph, in number or order, or the graph writes to an input that is not one of
-    `written`. True where that is not known."""
+def returns_more_or_less(node: Any, hidden: Collection[int], written: Collection[int]) -> bool:
+    """Whether the call's results are others than those of the graph and the values that it writes to `written`, in number or order, or the graph
+    writes to an input that is neither one of these nor of `hidden`. True where that is not known."""
     function: Any = type(node)._forward_cls
     known: Any = getattr(function, "metadata", None)
     try:
         return bool(
-            known.num_mutated_inp_runtime_indices
+            not set(rewritten(node)).issubset(written)
             or len(views_of_bases(node)) != known.num_intermediate_bases
             or known.tokens
             or function.maybe_subclass_metadata is not None
             or any(
-                info.mutates_metadata or (info.mutates_data and k not in written)
+                info.mutates_metadata or (info.mutates_data and k not in written and k not in hidden)
                 for k, info in enumerate(known.input_info)
             )
         )
     except AttributeError:
         return True
+
+
+def rewritten(node: Any) -> list[int]:
+    """The inputs whose new values are the first results of a call, before AOTAutograd copies them there. Raises AttributeError where that is not
+    known."""
+    return list(type(node)._forward_cls.metadata.mutated_inp_runtime_indices)
 
 
 def views_of_bases(node: Any) -> list[int]:
