@@ -45,8 +45,10 @@ def mse_loss(g, x, y, reduction=MEAN):
 
 @imports(aten.mse_loss_backward.default)
 def mse_loss_backward(g, grad, x, y, reduction):
+    """2 (x - y) grad; of a mean 2/n first, as in eager, so that no product overflows whose quotient does not."""
     grad, x, y = widened(g, grad, x, y)
-    return g.mul(g.mul(g.sub(x, y), 2.0), by_element(g, grad, x, y, reduction))
+    two = g.constant(2.0, info_of(x).dtype)
+    return g.mul(g.mul(g.sub(x, y), by_element(g, two, x, y, reduction)), grad)
 
 
 @imports(aten.smooth_l1_loss.default)

@@ -38,7 +38,8 @@ class BatchNormTraining(Composite, name="batch_norm_training"):
         variance = mean(g, g.mul(rest, rest), dims, True)
         rstd = g.rsqrt(g.add(variance, eps))
         weight, bias = (across(g, v, x) for v in (weight, bias))
-        out = g.add(g.mul(rest, g.mul(rstd, weight)), bias)
+        centre = g.select(g.eq(rstd, 0.0), 0.0, middle)  # the distance from a mean may overflow
+        out = g.add(g.mul(g.sub(x, centre), g.mul(rstd, weight)), bias)
         return out, *(squeeze(g, v, dims) for v in (middle, rstd, variance))
 
 

@@ -282,3 +282,57 @@ def test_norms_on_a_gpu_of_rows_whose_sum_overflows(n, name):
     if name == "batch":
         out = out.t()[((x - exact[:, None]).isfinite()).all(1)]
     assert not out.any()
+
+
+LARGEST = {
+    "layer": lambda x: F.layer_norm(x, x.shape[1:]),
+    "group": lambda x: F.group_norm(x[None], 1),
+    "instance": lambda x: F.instance_norm(x[None]),
+    "batch": lambda x: F.batch_norm(x, None, None, training=True),
+}
+
+
+@pytest.mark.parametrize("name", LARGEST)
+@pytest.mark.parametrize("gradient", [False, True])
+def test_norms_of_the_largest_numbers(name, gradient):
+    """Partial sums of finite numbers are infinite, of both signs, and so is the distance from a mean: no NaN comes of
+    it, in gradients where none is in eager's. Infinite numbers are eager's."""
+    generator = torch.Generator().manual_seed(0)
+    largest = torch.tensor([3.4e38, -3.4e38, 1e38, -0.0, 1.0])
+    rows = [largest[torch.randint(5, (4, n), generator=generator)] for n in (3, 33, 200)]
+    special = torch.randn(4, 33, generator=generator)
+    special[0, 0], special[1, 1], special[2, :2], special[3, 2] = (
+        math.inf,
+        math.nan,
+        torch.tensor([math.inf, -math.inf]),
+        -math.inf,
+    )
+
+    def calls(xs):
+        return [LARGEST[name](x) for x in xs]
+
+    def found(f):
+        xs = [x.clone().requires_grad_(gradient) for x in (*rows, special)]
+        results = f(xs)
+        return list(torch.autograd.grad(sum(y.sum() for y in results), xs)) if gradient else results
+
+    torch.compiler.reset()
+    got, eager = found(torch.compile(calls, backend="mlirc", options={"fallback": "error"})), found(calls)
+    torch.testing.assert_close(got[-1], eager[-1], equal_nan=True, atol=1e-4, rtol=1e-4)
+    for x, y in zip(got[:-1], eager[:-1], strict=True):
+        assert (x.isfinite() | (y.isnan() if gradient else False)).all()
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+def test_gradient_of_a_mean_squared_error_of_large_numbers(reduction):
+    """Twice the difference would overflow; of a mean eager multiplies it by 2/n."""
+    x, y = torch.tensor([3e38, -1e38, 0.0, 1.0, 2e-45]), torch.tensor([0.0, 2e38, 3e38, -0.0, 1e-45])
+
+    def gradient(f):
+        z = x.clone().requires_grad_()
+        loss = f(z, y)
+        return torch.autograd.grad(loss, z, torch.full_like(loss, 0.3))[0]
+
+    loss = lambda x, y: F.mse_loss(x, y, reduction=reduction)
+    torch.compiler.reset()
+    torch.testing.assert_close(gradient(torch.compile(loss, backend="mlirc")), gradient(loss))
