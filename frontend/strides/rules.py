@@ -143,6 +143,11 @@ def _of_efficient_attention(result: torch.Tensor, args: tuple) -> tuple | None:
     return None if shared or of_bias else row_major(result, args)
 
 
+def _of_flash_attention(result: torch.Tensor, args: tuple) -> tuple | None:
+    """The attended values lie as the query: a size of 1 has its stride. The logarithms of the sums lie as promised."""
+    return _preserved(args[0]) if result.dim() == args[0].dim() else None
+
+
 def _decides(first: torch.Tensor, result: torch.Tensor) -> bool:
     """Whether the first operand lies as the result is promised to, and no other has a say.
 
@@ -238,6 +243,15 @@ def _viewed(result: torch.Tensor, args: tuple) -> tuple | None:
     return order.viewed_strides(args[0].shape, args[0].stride(), result.shape)
 
 
+def _expanded(result: torch.Tensor, args: tuple) -> tuple:
+    """A new dimension of size 1 has the stride of a whole of what it holds, which is 0 where that is expanded; all have 0 of a 0-d tensor."""
+    rank, strides = args[0].dim(), list(result.stride())
+    for d in reversed(range(len(strides) - rank)):
+        if type(result.shape[d]) is int and result.shape[d] == 1:
+            strides[d] = result.shape[d + 1] * strides[d + 1] if rank else 0
+    return tuple(strides)
+
+
 def _is_channels_last(x: torch.Tensor) -> bool:
     """What suggest_memory_format says (c10/core/MemoryFormat.h): strides of dimensions of size 1 count."""
     strides, shape = x.stride(), x.shape
@@ -329,6 +343,7 @@ EXACT: dict[Any, Rule] = {
     aten.hardtanh.default: like(0),
     aten.nan_to_num.default: like(0),
     aten.full_like.default: _like_first,
+    aten.expand.default: _expanded,
     aten.view.default: _viewed,
     aten._unsafe_view.default: _viewed,
     aten.select_scatter.default: _scattered,
@@ -351,7 +366,10 @@ REDUCTIONS = (
     aten.var_mean.correction,
 )
 EXACT |= dict.fromkeys(REDUCTIONS, _reduced)
-EXACT_ON_CPU: dict[Any, Rule] = {aten.convolution_backward.default: _of_convolution}
+EXACT_ON_CPU: dict[Any, Rule] = {
+    aten.convolution_backward.default: _of_convolution,
+    aten._scaled_dot_product_flash_attention_for_cpu.default: _of_flash_attention,
+}
 AS_PROMISED = (aten.frexp.Tensor, aten.mvlgamma.default)
 """Elementwise operators whose strides are not TensorIterator's: those of their first operand."""
 

@@ -54,6 +54,10 @@ def views(x: torch.Tensor) -> Iterator[Callable[[Any], Any]]:
         yield lambda x, d=d: aten.unfold.default(x, d, 1, 1)
         yield lambda x, d=d: aten.transpose.int(x, d, 0)
     yield lambda x: aten.expand.default(x, [2, *x.shape])
+    for lead in ([1], [1, 2], [2, 1], [1, 1, 3]):
+        yield lambda x, lead=lead: aten.expand.default(x, [*lead, *x.shape])
+        yield lambda x, lead=lead: aten.expand.default(x, [*lead, *(2 if n == 1 else n for n in x.shape)])
+        yield lambda x, lead=lead: aten.expand.default(aten.sum.default(x), [*lead, 1])
     yield lambda x: aten.expand.default(x, [3 if n == 1 else n for n in x.shape])
     yield lambda x: aten.permute.default(x, range(x.dim() - 1, -1, -1))
     yield lambda x: aten.view.dtype(x, torch.int16)
@@ -94,6 +98,8 @@ def new(x: torch.Tensor) -> Iterator[Callable[[Any], Any]]:
     yield lambda x: aten.glu.default(x, -1)
     yield lambda x: aten.diag_embed.default(x)
     yield lambda x: aten.native_dropout.default(x, 0.0, False)
+    if x.dim() == 4:
+        yield lambda x: aten._scaled_dot_product_flash_attention_for_cpu.default(x, x, x)
 
 
 def differences(part: int, of: int, dynamic: bool = False) -> tuple[list[str], int]:
@@ -180,3 +186,37 @@ def test_gradients_of_weights(all_strides):
         refused += wrongs is None
         found += wrongs or ()
     assert not refused and not found, "\n".join(found[:40])
+
+
+HEADS = {
+    "B, H, L, E": lambda b, h, n, e: torch.rand(b, h, n, e),
+    "B, L, H, E": lambda b, h, n, e: torch.rand(b, n, h, e).transpose(1, 2),
+    "L, B, H, E": lambda b, h, n, e: torch.rand(n, b, h, e).permute(1, 2, 0, 3),
+    "B, H, E, L": lambda b, h, n, e: torch.rand(b, h, e, n).transpose(2, 3),
+    "B, L, 3, H, E": lambda b, h, n, e: torch.rand(b, n, 3, h, e)[:, :, 1].transpose(1, 2),
+}
+
+
+@pytest.mark.parametrize("layout", HEADS)
+@pytest.mark.parametrize("gradients", [False, True])
+@pytest.mark.thinned
+def test_attention_of_one_query(layout, gradients):
+    """One query, key, head, batch or feature, or none of them."""
+    sizes = [(2, 3, 1, 4), (1, 3, 1, 4), (1, 1, 1, 4), (2, 3, 5, 1), (2, 0, 1, 4), (2, 3, 1, 0)]
+    inputs = [[HEADS[layout](b, h, keys, e) for keys in (n, 5, 5)] for b, h, n, e in sizes]
+
+    def program(inputs):
+        return [torch.nn.functional.scaled_dot_product_attention(*x) for x in inputs]
+
+    def found(f):
+        given = [[x.detach().requires_grad_(gradients) for x in xs] for xs in inputs]
+        results = f(given)
+        if gradients:
+            flat = [x for xs in given for x in xs]
+            results += torch.autograd.grad(results, flat, [torch.ones_like(y) for y in results])
+        return results
+
+    torch._dynamo.reset()
+    got, eager = found(torch.compile(program, backend="mlirc", options={"fallback": "error"})), found(program)
+    torch.testing.assert_close(got, eager)
+    assert [x.stride() for x in got] == [x.stride() for x in eager]
