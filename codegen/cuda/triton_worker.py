@@ -172,8 +172,8 @@ def _raise_workers(control: socket.socket, capability: int) -> None:
 
 
 def _serve(connection: socket.socket) -> None:
-    """Answers (a CompiledKernel's fields or None, an error's text) for each (kernel, capability)."""
-    with connection.makefile("rwb") as file:
+    """Answers (a CompiledKernel's fields or None, an error's text) for each (kernel, capability), until who asks has closed or is gone."""
+    with contextlib.suppress(BrokenPipeError, ConnectionResetError), connection.makefile("rwb") as file:
         while True:
             try:
                 kernel, capability = pickle.load(file)
