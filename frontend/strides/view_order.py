@@ -16,6 +16,7 @@ from torch.fx import GraphModule, Node
 
 from mlirc.frontend.torch_compat.aot_autograd import calls
 from mlirc.frontend.torch_compat.aot_autograd.sequence_numbers import numbered
+from mlirc.frontend.torch_compat.dynamo.trees import tree_leaves
 from mlirc.frontend.torch_compat.fake_tensors import FakeTensor, storage_id
 
 
@@ -50,7 +51,7 @@ def views_of_inputs(gm: GraphModule) -> tuple[list[int], list[int]]:
         source, first = chains[k][:2]
         same = [node for chain in chains.values() if chain[0] is source for node in chain]
         users = {user for node in same for user in node.users if user.op != "output"} - on_the_way
-        computed = min((order[user] for user in users if tensor_of(user) is not None), default=len(order))
+        computed = min((order[user] for user in users if gives_tensors(user)), default=len(order))
         (before if order[first] < computed else after).append(k)
     return before, after
 
@@ -69,6 +70,11 @@ def chain_of(x: Any) -> list[Node]:
         x = given[0] if len(given) == 1 else None
         value = tensor_of(x)
     return []
+
+
+def gives_tensors(x: Node) -> bool:
+    """Whether the node's value is a tensor, or as `max(dim)`'s has tensors in it."""
+    return any(isinstance(value, FakeTensor) for value in tree_leaves(x.meta.get("example_value")))
 
 
 def tensor_of(x: Any) -> torch.Tensor | None:
