@@ -51,6 +51,33 @@ def versions_of(tensors: Sequence[torch.Tensor]) -> list[int]:
         return [-1 if x.is_inference() else x._version for x in tensors]
 
 
+class Reference:
+    """A weak reference to an argument: () is that, the view of its base where it was a view that is gone, None where nothing is left.
+
+    edge    of no element, with the argument's history: a gradient that nobody may differentiate is one of what is gone, too
+    """
+
+    __slots__ = ("base", "edge", "needs_gradient", "place", "tensor")
+
+    def __init__(self, x: torch.Tensor):
+        self.tensor = weakref.ref(x)
+        self.edge = x.as_strided((0,), (1,)).clone() if x.grad_fn is not None else None
+        base = x._base
+        self.base = None if base is None or base.dtype != x.dtype or type(x) is not torch.Tensor else weakref.ref(base)
+        if self.base is not None:
+            self.place = x.shape, x.stride(), x.storage_offset()
+            self.needs_gradient = x.requires_grad
+
+    def __call__(self) -> torch.Tensor | None:
+        x = self.tensor()
+        base = self.base() if x is None and self.base is not None else None
+        if base is None:
+            return x
+        with torch.set_grad_enabled(self.needs_gradient):
+            view = base.as_strided(*self.place)
+        return view if view.requires_grad == self.needs_gradient else None
+
+
 class NoHistory(RuntimeError):
     """Why a second gradient cannot be computed."""
 
@@ -217,7 +244,7 @@ def with_second_gradients(
             calls.differentiate_with(node, differentiate)
             node.given = given = NotedCall(list(args), versions_of(chosen(args)), graph.drawn(before))
             for k in weak:
-                given.args[k] = weakref.ref(given.args[k])
+                given.args[k] = Reference(given.args[k])
             for k, x in old:
                 if x.stride() != args[k].stride():
                     given.why_not = "an input that the graph writes to has gaps between its elements"
@@ -229,9 +256,12 @@ def with_second_gradients(
 
 def differentiable(graph: Graph, given: NotedCall, node: Any, gradients: list, first: Callable[[], Any]) -> Any:
     """The gradients of the call's inputs with a history, from those of its results; without one, `first()`, whose gradient raises."""
-    args = [x() if isinstance(x, weakref.ref) else x for x in given.args]
-    if any(isinstance(x, weakref.ref) and arg is None for x, arg in zip(given.args, args, strict=True)):
-        raise RuntimeError(LIMIT + "an input of the compiled graph, which a graph break made, is gone")
+    references = [x for x in given.args if isinstance(x, Reference)]
+    args = [x() if isinstance(x, Reference) else x for x in given.args]
+    of = [*args, *gradients, *(x.edge for x in references)]
+    if any(isinstance(x, Reference) and arg is None for x, arg in zip(given.args, args, strict=True)):
+        gone = NoHistory(LIMIT + "an input of the compiled graph, which was computed before it, is gone")
+        return WithoutHistory.apply(first, gone, *(x for x in of if isinstance(x, torch.Tensor)))
     why_not = graph.why_not or given.why_not
     own = graph.statistics | graph.written
     read = [x for k, x in enumerate(args) if isinstance(x, torch.Tensor) and k not in own]
@@ -248,7 +278,7 @@ def differentiable(graph: Graph, given: NotedCall, node: Any, gradients: list, f
             return tuple(with_history(graph, given.drawn, args, node, gradients))
         except (NoHistory, UnsupportedGraph) as error:
             why = error
-    return WithoutHistory.apply(first, why, *(x for x in (*args, *gradients) if isinstance(x, torch.Tensor)))
+    return WithoutHistory.apply(first, why, *(x for x in of if isinstance(x, torch.Tensor)))
 
 
 def with_history(
