@@ -34,6 +34,9 @@ from mlirc.frontend.torch_compat.fake_tensors import storage_id
 
 LIMIT = "mlirc does not currently support double backward here: "
 TOLD = "a gradient of a gradient, of which PyTorch's AOTAutograd has no graph, runs in eager"
+COPIED = 1 << 20
+"""Bytes of an input that is written to, up to which each call in training keeps a copy of what was there before."""
+
 Drawn = tuple[list[torch.Tensor], list[torch.Tensor]]
 """The states of the generators before a call, and after it."""
 
@@ -237,7 +240,7 @@ def with_second_gradients(
     @functools.wraps(run)
     def call(*args: Any) -> Any:
         before = graph.states_before()
-        old = [(k, args[k].clone()) for k in written]
+        old = [(k, args[k].clone()) for k in written if args[k].nbytes <= COPIED]
         results = run(*args)
         node = calls.node_of(results)
         if node is not None:
@@ -249,6 +252,9 @@ def with_second_gradients(
                 if x.stride() != args[k].stride():
                     given.why_not = "an input that the graph writes to has gaps between its elements"
                 given.args[k] = x
+            for k in [*written] if len(old) < len(written) else ():
+                given.why_not = "an input that the graph writes to is large"
+                given.args[k] = Reference(args[k])
         return results
 
     return call

@@ -579,3 +579,19 @@ def test_it_is_counted():
     torch.testing.assert_close(first, *autograd.grad(f(x), x))
     with pytest.raises(UnsupportedGraph, match="gradient of a gradient"):
         first.sum().backward()
+
+
+def test_of_a_large_input_that_is_written_to_no_copy_is_kept(monkeypatch):
+    torch._dynamo.reset()
+    x, memory = at().requires_grad_(), torch.zeros(4)
+    monkeypatch.setattr(second_gradients, "COPIED", 15)
+
+    def program(x, memory):
+        memory.add_(x.detach())
+        return (x**3 + memory).sum()
+
+    called = torch.compile(program, backend="mlirc")
+    (first,) = autograd.grad(called(x, memory), x, create_graph=True)
+    torch.testing.assert_close(first, 3 * x.detach() ** 2)
+    with pytest.raises(RuntimeError, match=LIMIT):
+        autograd.grad(first.sum(), x)

@@ -68,3 +68,9 @@ def test_a_view_that_is_returned_twice():
         return y, y, y[1:], x.clone()
 
     check(program, "leaf")
+
+
+@pytest.mark.parametrize("several", [torch.max, torch.sort, torch.cummax, torch.topk])
+def test_what_gives_several_tensors_computes(several):
+    """Before the view: `max(dim)` is one node of two tensors."""
+    check(lambda x: [several(x, 2, 1)[0] if several is torch.topk else several(x, 1)[0], x.permute(2, 1, 3, 0)], "leaf")
