@@ -164,7 +164,8 @@ REDUCE = '%s = "mlirc.reduce"(%r) {kind = "sum"} : (f32) -> f32'
         (READ.replace("d0, d1", "d0, i0") + "\n" + YIELD, "4, 8", "", "i0 stands for nothing"),
         (READ.replace("f32\n", "f64\n").replace("-> f32", "-> f64"), "4, 8", "", "reads torch.float64 from"),
         (f"{READ}\n{REDUCE}\n{YIELD}", "4, 8", "", "there is no inner dimension to fold"),
-        (f"{READ}\n{REDUCE.replace('sum', 'mean')}\n{YIELD}", "4", "8", "no kind 'mean'; there are sum"),
+        (f"{READ}\n{REDUCE.replace('sum', 'median')}\n{YIELD}", "4", "8", "no kind 'median'; there are sum"),
+        (f"{READ}\n{REDUCE.replace('sum', 'mean')}\n{YIELD}", "4", "8", "a CPU's kernel has no mean"),
         (f"{READ}\n" + YIELD.replace("d0, d1", "d0, 0"), "4", "8", "an inner value's map leaves out d1"),
         (f"{READ}\n" + YIELD.replace("d0, d1", "d0"), "4, 8", "", "map 0 has 1 indices for 2 dimensions"),
         (
