@@ -30,7 +30,7 @@ from mlirc.frontend.fallback.shared_memory import is_static
 from mlirc.frontend.torch_compat.aot_autograd import calls
 from mlirc.frontend.torch_compat.autocast import autocast_devices
 from mlirc.frontend.torch_compat.dynamo.lazy_graph import forward_of, without_notes
-from mlirc.frontend.torch_compat.fake_tensors import storage_id
+from mlirc.frontend.torch_compat.fake_tensors import base_of, storage_id
 
 LIMIT = "mlirc does not currently support double backward here: "
 TOLD = "a gradient of a gradient, of which PyTorch's AOTAutograd has no graph, runs in eager"
@@ -65,7 +65,7 @@ class Reference:
     def __init__(self, x: torch.Tensor):
         self.tensor = weakref.ref(x)
         self.edge = x.as_strided((0,), (1,)).clone() if x.grad_fn is not None else None
-        base = x._base
+        base = base_of(x)
         self.base = None if base is None or base.dtype != x.dtype or type(x) is not torch.Tensor else weakref.ref(base)
         if self.base is not None:
             self.place = x.shape, x.stride(), x.storage_offset()

@@ -27,3 +27,8 @@ def storage_id(x: torch.Tensor) -> int:
 def is_view(x: Any) -> bool:
     """Whether autograd takes it for a view of another tensor."""
     return x._is_view()
+
+
+def base_of(x: torch.Tensor) -> torch.Tensor | None:
+    """The tensor that autograd takes `x` for a view of; None where it is none, or PyTorch does not say."""
+    return getattr(x, "_base", None)
