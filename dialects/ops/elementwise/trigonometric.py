@@ -90,6 +90,7 @@ class Atanh(FloatUnary, name="atanh", aten=(aten.atanh.default,)):
 class Sinc(FloatUnary, name="sinc", aten=(aten.sinc.default, aten.special_sinc.default)):
     """sin(pi x) / (pi x), and 1 at 0."""
 
+    jumps = True
     reference = staticmethod(torch.sinc)
 
     @staticmethod

@@ -65,6 +65,8 @@ QUICK = ("tan", "reciprocal")
 OF_NUMBERS = {"signbit"}  # a NaN's sign is eager's own business
 # Where 1 + erf(x) is a few last bits, eager's erf for narrower vectors has others than ours, and both few.
 WIDE = torch.backends.cpu.get_cpu_capability() == "AVX512"
+# What float32 computes as 1 + erf(x), or as the sine of a rounded pi x, has an error of float32's beside 1 or x, eager's too.
+AS_FLOAT32 = {"gelu", "gelu_tanh", "sinc"}
 EITHER_ZERO = {"softshrink"}  # eager's vectors give 0.0 where its tails give -0.0
 
 
@@ -126,9 +128,9 @@ def step(x: torch.Tensor, by: int) -> torch.Tensor:
     return torch.where((x == 0) | ~x.isfinite(), x, (x.view(torch.int16) + by).view(x.dtype))
 
 
-def wrong(got: torch.Tensor, first: Callable, second: Callable, x: torch.Tensor) -> str:
+def wrong(got: torch.Tensor, first: Callable, second: Callable, x: torch.Tensor, noise: float = 0.0) -> str:
     """What is neither within twice eager's error, nor what eager gives of the first op's exact result, rounded, or of a number
-    next to eager's."""
+    next to eager's. `noise` is the first op's own error beside 1 or x."""
     middle, perfect = first(x), first(x.double())
     eager = second(middle)
     assert got.dtype == eager.dtype and got.shape == eager.shape
@@ -136,7 +138,9 @@ def wrong(got: torch.Tensor, first: Callable, second: Callable, x: torch.Tensor)
     wide, a = got.double(), eager.double()
     eps = torch.finfo(x.dtype).eps
     least = torch.finfo(x.dtype).smallest_normal * eps  # where half of a step is rounded to even
-    limit = 2 * (a - exact).abs() + 2 * eps * exact.abs() + least + 1e-13  # squares of what is float32's noise beside 1
+    limit = (
+        2 * (a - exact).abs() + 2 * eps * exact.abs() + least + 1e-13 + noise * x.double().abs().clamp(1, 8)
+    )  # squares of what is float32's noise beside 1
     right = ((wide - exact).abs() <= limit) | (wide == exact) | (wide.isnan() & exact.isnan())
     if not eager.dtype.is_floating_point:
         right = got == eager
@@ -176,7 +180,7 @@ def check(second: str, dtype: torch.dtype, every: int = 1) -> None:
     compiled = torch.compile(lambda x: [last(f(x)) for f in firsts.values()], backend="mlirc", fullgraph=True)
     found = {}
     for (name, f), got in zip(firsts.items(), compiled(x), strict=True):
-        if text := wrong(got, f, last, x):
+        if text := wrong(got, f, last, x, 2.0**-23 if name in AS_FLOAT32 else 0.0):
             found[name] = text
     assert not found, "\n".join(f"{second} of {name}: {text}" for name, text in found.items())
 
