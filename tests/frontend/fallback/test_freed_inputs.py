@@ -36,6 +36,13 @@ def multiplies(x, y):
     return torch.fft.rfft(x * y).abs()
 
 
+@pytest.fixture(autouse=True, scope="module")
+def others_are_left_out():
+    """Of collections: what earlier tests left behind, which takes them a second each. As conftest.py does with the tests themselves."""
+    gc.collect()
+    gc.freeze()
+
+
 def freed(function, backend, dynamic, grad):
     """Which inputs of the first and of a second call are gone after it."""
     torch._dynamo.reset()

@@ -300,6 +300,7 @@ def test_a_relation_inside_of_a_maximum():
         torch.testing.assert_close(made, expected, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.full  # sympy takes ten seconds for these
 def test_a_size_whose_parts_the_guards_write_in_another_way():
     """The quotients in the reversed shape are computed by Python, under the names that the import gives them."""
 
