@@ -5,7 +5,8 @@
         mean, between the least and the largest element; where the sum overflows, by the sum of 2^-64 of the elements
         squares around it; infinite where differences overflow
 
-A row in registers is read again in the branch; in a loop over a row each lane keeps what the branch needs. Rows with an infinity or a NaN keep
+A row in registers is read again in the branch; in a loop over a row each lane keeps what the branch needs: the scaled sum, and as the least and
+the largest element its mean, which is between them. Rows with an infinity or a NaN keep
 what their sums give.
 """
 

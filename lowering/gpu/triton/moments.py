@@ -36,11 +36,12 @@ class Moments:
     centre: Node
 
     def start(self, e: TritonEmitter) -> tuple[TritonValue, ...]:
-        """The variables of the lanes: sum, mean, squares around it, and what a mean has beside its sum."""
+        """The variables of the lanes: sum, mean, squares around it, and, where `first` is the mean, a sum that does not overflow."""
         e.functions |= {"sum": function_text("sum"), "moments": FUNCTION}
-        dims, dtype = e.lanes_of(self.value), self.value.dtype
-        lanes = [e.lines.name(f"tl.full({e.shape(dims)}, 0.0, {TL_DTYPE[dtype]})", dtype, dims) for _ in range(3)]
-        return *lanes, *(means.start(e, self.first) if self.is_mean else ())
+        dims, dtype, count = e.lanes_of(self.value), self.value.dtype, 4 if self.is_mean else 3
+        return tuple(
+            e.lines.name(f"tl.full({e.shape(dims)}, 0.0, {TL_DTYPE[dtype]})", dtype, dims) for _ in range(count)
+        )
 
     @property
     def is_mean(self) -> bool:
@@ -65,8 +66,8 @@ class Moments:
         total, mean, squares, *more = state
         fold, folded = e.folded(self.first)
         e.lines.add(f"{total} = fold_{fold.function}({total}, {folded})")
-        if self.is_mean:
-            means.step(e, self.first, more)
+        for scaled in more:
+            e.lines.add(f"{scaled} = tl.fma({folded}, {means.SCALE}, {scaled})")
         x = self.value_of(e)
         if "r" in e.masks:  # what is not there changes nothing
             x = e.lines.name(f"tl.where({e.masks['r']}, {x}, {mean})", x.dtype, mean.tile)
@@ -100,10 +101,19 @@ class Moments:
             return e.reduced(TritonFold(self.second), [e.lines.name(text, dtype, mean.tile)])
 
         if self.is_mean:
-            e.env[self.first], e.env[self.second] = means.of_variance(e, self.first, folded, around, more)
+            state = [*more, *self._extremes(e, mean, count)]
+            e.env[self.first], e.env[self.second] = means.of_variance(e, self.first, folded, around, state)
             return
         e.env[self.first] = e.result(fold, folded)
         e.env[self.second] = e.result(TritonFold(self.second), around(e.value(self.centre)))
+
+    def _extremes(self, e: TritonEmitter, mean: TritonValue, count: TritonValue) -> list[TritonValue]:
+        """Bounds of the row's mean, of each lane: its own mean, or none where a difference overflowed."""
+        found = []
+        for bound, none in (('float("-inf")', 'float("inf")'), ('float("inf")', 'float("-inf")')):
+            text = f"tl.where({count} > 0.0, tl.where({mean} - {mean} == 0.0, {mean}, {bound}), {none})"
+            found.append(e.lines.name(text, mean.dtype, mean.tile))
+        return found
 
 
 def means_of_variances(kernel: Kernel) -> list[Moments]:
