@@ -23,6 +23,7 @@ PROGRAMS = 264  # two for each multiprocessor of a large GPU: with fewer, part o
 PER_THREAD = 8  # elements of a tile, so that the loads of a thread are wide and several are in flight
 ELEMENTS = 1024  # elements of an elementwise tile
 ROWS = 2048  # elements of a tile that holds several short rows
+ROWS_OF_MEANS = 1024  # the same where rows have means, whose rare branch the program's rows take together
 PERSISTENT = 16384  # the longest row that is held in registers
 LOOPED = 4096  # elements of a block of a longer row, which a loop goes over
 ROWS_IN_TURN = 32  # rows that a program computes one after the other, with values that they share in registers
@@ -275,7 +276,8 @@ def _rows(kernel: Kernel, parallel: tuple[Axis, ...], inner: tuple[Axis, ...]) -
     block = min(next_power(length), LOOPED) if looped else next_power(length)
     if looped and not known:
         block = max(block, 1024)
-    count = 1 if looped else min(max(ROWS // block, 1), next_power(max(rows, 1)))
+    means = any(n.kind == "reduce" and n.attributes["kind"] == "mean" for n in kernel.nodes)
+    count = 1 if looped else min(max((ROWS_OF_MEANS if means else ROWS) // block, 1), next_power(max(rows, 1)))
     while count > 1 and rows // count < PROGRAMS:
         count //= 2
     tiles = (TritonTile("x", parallel, count), TritonTile("r", inner, block))

@@ -1,5 +1,5 @@
 # ruff: noqa: F841
-# grid 2048, 1, 1; {'XBLOCK': 2, 'RBLOCK': 1024}; 4 warps
+# grid 4096, 1, 1; {'RBLOCK': 1024}; 2 warps
 import triton
 import triton.language as tl
 
@@ -35,28 +35,28 @@ def settle_mean(mean, scaled, least, largest, size):
 
 
 @triton.jit
-def kernel_0(p0, p1, XBLOCK: tl.constexpr, RBLOCK: tl.constexpr):
-    x = tl.program_id(0) * XBLOCK + tl.arange(0, XBLOCK)[:, None]
-    r = tl.arange(0, RBLOCK)[None, :]
+def kernel_0(p0, p1, RBLOCK: tl.constexpr):
+    x = tl.program_id(0)
+    r = tl.arange(0, RBLOCK)
     r_mask = r < 768
     v0 = tl.load(p0 + (x * 768 + r), r_mask)
     v1 = v0.to(tl.float32)
     v2 = tl.where(r_mask, v1, 0.0)
-    v3 = tl.reduce(v2, 1, fold_sum, keep_dims=True)
+    v3 = tl.reduce(v2, 0, fold_sum)
     v4 = tl.div_rn(v3, tl.full([], 768.0, tl.float32))
     v5 = v1 - v4
     v6 = v5 * v5
     v7 = tl.where(r_mask, v6, 0.0)
-    v8 = tl.reduce(v7, 1, fold_sum, keep_dims=True)
+    v8 = tl.reduce(v7, 0, fold_sum)
     v9 = is_odd(v4, v8, tl.full([], 768.0, tl.float32))
     v10 = v4
     v11 = v8
-    if tl.max(v9.to(tl.int32)) > 0:
+    if v9:
         v12 = tl.where(r_mask, v1, 0.0)
         v13 = v12 * 5.421010862427522e-20
         v14 = tl.where(r_mask, v12, float("inf"))
         v15 = tl.where(r_mask, v12, float("-inf"))
-        v16 = tl.reduce((v13, v14, v15), 1, fold_spread, keep_dims=True)
+        v16 = tl.reduce((v13, v14, v15), 0, fold_spread)
         v17 = v16[0]
         v18 = v16[1]
         v19 = v16[2]
@@ -64,7 +64,7 @@ def kernel_0(p0, p1, XBLOCK: tl.constexpr, RBLOCK: tl.constexpr):
         v21 = v1 - v20
         v22 = v21 * v21
         v23 = tl.where(r_mask, v22, 0.0)
-        v24 = tl.reduce(v23, 1, fold_sum, keep_dims=True)
+        v24 = tl.reduce(v23, 0, fold_sum)
         v11 = tl.where(v9, settle_squares(v24, v17, v18, v19), v11)
         v10 = tl.where(v9, v20, v10)
     v25 = v1 - v10

@@ -47,45 +47,42 @@ def kernel_0(p0, p1, RBLOCK: tl.constexpr):
     v1 = tl.full([RBLOCK], 0.0, tl.float32)
     v2 = tl.full([RBLOCK], 0.0, tl.float32)
     v3 = tl.full([RBLOCK], 0.0, tl.float32)
-    v4 = tl.full([RBLOCK], float("inf"), tl.float32)
-    v5 = tl.full([RBLOCK], float("-inf"), tl.float32)
     for start in range(0, 32768, RBLOCK):
         r = start + tl.arange(0, RBLOCK)
-        v6 = tl.load(p0 + (x * 32768 + r))
-        v7 = v6.to(tl.float32)
-        v0 = fold_sum(v0, v7)
-        v8 = v7 * 5.421010862427522e-20
-        v3 = v3 + v8
-        v4 = tl.minimum(v4, v7)
-        v5 = tl.maximum(v5, v7)
-        v1, v2 = fold_moments(v1, v2, v7, 1.0 / (start // RBLOCK + 1))
-    v9 = tl.reduce(v0, 0, fold_sum)
-    v10 = ((32768 - tl.arange(0, RBLOCK) + (RBLOCK - 1)) // RBLOCK).to(tl.float32)
-    v11 = tl.div_rn(v9, tl.full([], 32768.0, tl.float32))
-    v12 = v1 - v11
-    v13 = tl.where(v10 > 0.0, v2 + v10 * v12 * v12, 0.0)
-    v14 = tl.reduce(v13, 0, fold_sum)
-    v15 = is_odd(v11, v14, tl.full([], 32768.0, tl.float32))
-    v16 = v11
-    v17 = v14
-    if v15:
-        v18 = tl.reduce((v3, v4, v5), 0, fold_spread)
-        v19 = v18[0]
-        v20 = v18[1]
-        v21 = v18[2]
-        v22 = settle_mean(v11, v19, v20, v21, tl.full([], 32768.0, tl.float32))
-        v23 = v1 - v22
-        v24 = tl.where(v10 > 0.0, v2 + v10 * v23 * v23, 0.0)
-        v25 = tl.reduce(v24, 0, fold_sum)
-        v17 = tl.where(v15, settle_squares(v25, v19, v20, v21), v17)
-        v16 = tl.where(v15, v22, v16)
-    v26 = tl.div_rn(v17, tl.full([], 32768.0, tl.float32))
-    v27 = tl.sqrt_rn(v26)
-    v28 = tl.div_rn(tl.full([], 1.0, tl.float32), v27)
+        v4 = tl.load(p0 + (x * 32768 + r))
+        v5 = v4.to(tl.float32)
+        v0 = fold_sum(v0, v5)
+        v3 = tl.fma(v5, 5.421010862427522e-20, v3)
+        v1, v2 = fold_moments(v1, v2, v5, 1.0 / (start // RBLOCK + 1))
+    v6 = tl.reduce(v0, 0, fold_sum)
+    v7 = ((32768 - tl.arange(0, RBLOCK) + (RBLOCK - 1)) // RBLOCK).to(tl.float32)
+    v8 = tl.where(v7 > 0.0, tl.where(v1 - v1 == 0.0, v1, float("-inf")), float("inf"))
+    v9 = tl.where(v7 > 0.0, tl.where(v1 - v1 == 0.0, v1, float("inf")), float("-inf"))
+    v10 = tl.div_rn(v6, tl.full([], 32768.0, tl.float32))
+    v11 = v1 - v10
+    v12 = tl.where(v7 > 0.0, v2 + v7 * v11 * v11, 0.0)
+    v13 = tl.reduce(v12, 0, fold_sum)
+    v14 = is_odd(v10, v13, tl.full([], 32768.0, tl.float32))
+    v15 = v10
+    v16 = v13
+    if v14:
+        v17 = tl.reduce((v3, v8, v9), 0, fold_spread)
+        v18 = v17[0]
+        v19 = v17[1]
+        v20 = v17[2]
+        v21 = settle_mean(v10, v18, v19, v20, tl.full([], 32768.0, tl.float32))
+        v22 = v1 - v21
+        v23 = tl.where(v7 > 0.0, v2 + v7 * v22 * v22, 0.0)
+        v24 = tl.reduce(v23, 0, fold_sum)
+        v16 = tl.where(v14, settle_squares(v24, v18, v19, v20), v16)
+        v15 = tl.where(v14, v21, v15)
+    v25 = tl.div_rn(v16, tl.full([], 32768.0, tl.float32))
+    v26 = tl.sqrt_rn(v25)
+    v27 = tl.div_rn(tl.full([], 1.0, tl.float32), v26)
     for start in range(0, 32768, RBLOCK):
         r = start + tl.arange(0, RBLOCK)
-        v29 = tl.load(p0 + (x * 32768 + r))
-        v30 = v29.to(tl.float32)
-        v31 = v30 - v16
-        v32 = v31 * v28
-        tl.store(p1 + (x * 32768 + r), v32)
+        v28 = tl.load(p0 + (x * 32768 + r))
+        v29 = v28.to(tl.float32)
+        v30 = v29 - v15
+        v31 = v30 * v27
+        tl.store(p1 + (x * 32768 + r), v31)
