@@ -21,28 +21,37 @@ Atom = str | tuple[str, Int, Int]
 
 
 class Expr:
-    """A polynomial {monomial: coefficient}; a monomial is a sorted tuple of atoms, () for the constant term."""
+    """A polynomial {monomial: coefficient}, none of them 0, with an atom; a monomial is a sorted tuple of atoms, () for the constant term."""
 
     __slots__ = ("_hash", "_text", "terms")
 
     def __init__(self, terms: Mapping[tuple[Atom, ...], int]):
         self.terms = dict(sorted(terms.items(), key=_order)) if len(terms) > 1 else dict(terms)
-        self._hash = hash(tuple(self.terms.items()))
+        self._hash: int | None = None
         self._text: str | None = None
 
     def __hash__(self) -> int:
-        return self._hash
+        found = self._hash
+        if found is None:
+            found = self._hash = hash(tuple(self.terms.items()))
+        return found
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Expr) and self._hash == other._hash and self.terms == other.terms
+        return self is other or (isinstance(other, Expr) and self.terms == other.terms)
 
     def __add__(self, other: Int) -> Int:
+        if other == 0:
+            return self
         terms = dict(self.terms)
         for monomial, coefficient in _terms(other):
             terms[monomial] = terms.get(monomial, 0) + coefficient
         return _canonical(terms)
 
     def __mul__(self, other: Int) -> Int:
+        if other == 1:
+            return self
+        if other == 0:
+            return 0
         terms: dict[tuple[Atom, ...], int] = {}
         for a, x in self.terms.items():
             for b, y in _terms(other):
@@ -101,7 +110,8 @@ def _monomial_order(monomial: tuple[Atom, ...]) -> tuple[int, str]:
 
 
 def _canonical(terms: dict[tuple[Atom, ...], int]) -> Int:
-    terms = {m: c for m, c in terms.items() if c}
+    if 0 in terms.values():
+        terms = {m: c for m, c in terms.items() if c}
     if not terms:
         return 0
     if len(terms) == 1 and () in terms:
@@ -109,6 +119,7 @@ def _canonical(terms: dict[tuple[Atom, ...], int]) -> Int:
     return Expr(terms)
 
 
+@lru_cache(maxsize=65536)
 def symbol(name: str) -> Expr:
     return Expr({(name,): 1})
 

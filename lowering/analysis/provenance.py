@@ -41,7 +41,7 @@ def sources_of(function: Any, composed: bool = False) -> dict[ir.Value, frozense
     """
     sources: dict[ir.Value, frozenset] = {x: frozenset([x]) for x in unwritten_parameters(function)}
     for op in function.regions[0].blocks[0].operations:
-        if (may_hoist(op) or (composed and is_composed(op))) and all(x in sources for x in op.operands):
+        if all(x in sources for x in op.operands) and (may_hoist(op) or (composed and is_composed(op))):
             sources |= dict.fromkeys(op.results, frozenset().union(*(sources[x] for x in op.operands)))
     return sources
 

@@ -1,6 +1,7 @@
 """Slices: evenly spaced parts of a tensor, a span of indices in each dimension; and the slice of an operand that a reader needs."""
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 from mlirc.dialects.core import symbols
 from mlirc.dialects.core.symbols import Atom, Expr, Int
@@ -52,12 +53,14 @@ def broadcast(slice_: Slice, shape: tuple[Int, ...]) -> Slice:
     )
 
 
+@lru_cache(maxsize=65536)
 def read_by_view(map_: Map, slice_: Slice, shape: tuple[Int, ...]) -> Slice:
     """What a view with this map reads, for a slice of its elements, of a tensor of this shape."""
     indices = _indices(map_, slice_)
     return tuple(_span(index, sizes(slice_), n) for index, n in zip(indices, shape, strict=True))
 
 
+@lru_cache(maxsize=65536)
 def view_of_slice(
     map_: Map, slice_: Slice, within: Slice, shape: tuple[Int, ...]
 ) -> tuple[Map, tuple[Int, ...], Int] | None:

@@ -144,11 +144,29 @@ class FusionGraph:
     # ---- questions
 
     def closes_cycle(self, first: FusionNode, second: FusionNode) -> bool:
-        """NO CYCLE: whether `second` depends on a node that depends on `first`. `first` stands before `second`, which may read it directly."""
-        behind = {u for u in self.sources(second) if u.position > first.position}
-        if not behind:
+        """NO CYCLE: whether `second` depends on a node that depends on `first`. `first` stands before `second`, which may read it directly.
+        It looks from both ends in turn, until they meet or the one with less behind it is done: a concatenation's reader depends on most of a block.
+        """
+        before = {u for u in self.sources(second) if u.position > first.position}
+        if not before:
             return False
-        return not behind.isdisjoint(self._dependents(first, max([u.position for u in behind]) + 1))
+        end = max([u.position for u in before]) + 1
+        after = {first}
+        dependents, sources = [first], list(before)
+        while dependents and sources:
+            for user in dependents.pop().users:
+                if user in before:
+                    return True
+                if user.position < end and user not in after:
+                    after.add(user)
+                    dependents.append(user)
+            for source in self.sources(sources.pop()):
+                if source in after:
+                    return True
+                if source.position > first.position and source not in before:
+                    before.add(source)
+                    sources.append(source)
+        return False
 
     def _dependents(self, first: FusionNode, end: int) -> set[FusionNode]:
         """The nodes at positions before `end` that depend on `first`."""

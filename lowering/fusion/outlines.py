@@ -55,12 +55,11 @@ class OutlinedBody(Body):
     @Once
     def results(self) -> list[Result]:  # type: ignore[override]
         outline, nodes = self.outline, list[BodyNode]()
-        numbers, tensors = iter(outline.numbers), [*self.tensors, None]  # the last one of a node that is no read
+        numbers, tensors, at = outline.numbers, [*self.tensors, None], 0  # the last one of a node that is no read
         for kind, dims, location in zip(outline.kinds, outline.dims, self.locations, strict=True):
-            tensor = tensors[next(numbers)]
-            operands = tuple([nodes[next(numbers)] for _ in range(next(numbers))])
-            node = BodyNode(kind, operands, location, tensor)
-            node.dims = dims
+            tensor, end = tensors[numbers[at]], at + 2 + numbers[at + 1]
+            node = BodyNode(kind, tuple([nodes[k] for k in numbers[at + 2 : end]]), location, tensor)
+            node.dims, at = dims, end
             nodes.append(node)
         made = [Result(nodes[k], map_, to) for (k, map_), to in zip(outline.results, self.outputs, strict=True)]
         self._below[tuple([result.node for result in made])] = nodes

@@ -1,5 +1,6 @@
 """Changes the strides of a value: readers through views get views with other strides."""
 
+from functools import lru_cache
 from typing import Any
 
 from mlirc.dialects.core import symbols
@@ -7,7 +8,7 @@ from mlirc.dialects.core.bindings import ir
 from mlirc.dialects.core.dialect import attribute_value
 from mlirc.dialects.core.graph_builder import GraphBuilder
 from mlirc.dialects.core.symbols import Int
-from mlirc.dialects.core.tensor_types import info_of
+from mlirc.dialects.core.tensor_types import TensorInfo, info_of
 from mlirc.lowering.kernel.nodes import is_dim, linear_form
 
 
@@ -30,11 +31,13 @@ def may_move(x: ir.Value, stride: tuple[Int, ...]) -> bool:
 def moved_view(view: Any, stride: tuple[Int, ...]) -> tuple[tuple[Int, ...], Int] | None:
     """Strides and offset of a view whose operand has the strides `stride`; None where no strides describe it."""
     text = attribute_value(view.attributes["map"])
-    if not text:
-        return None
-    info = info_of(view.results[0])
+    return _moved(text, info_of(view.results[0]), stride) if text else None
+
+
+@lru_cache(maxsize=65536)
+def _moved(map_: str, info: TensorInfo, stride: tuple[Int, ...]) -> tuple[tuple[Int, ...], Int] | None:
     address: Int = 0
-    for index, step in zip(symbols.parse_list(text), stride, strict=True):
+    for index, step in zip(symbols.parse_list(map_), stride, strict=True):
         address = address + index * step
     ranges = {f"d{k}": n for k, n in enumerate(info.shape)}
     linear = linear_form(symbols.without_mods(symbols.substitute(address, {}, ranges)), frozenset(ranges))

@@ -288,7 +288,7 @@ class _Proof:
         for monomial, coefficient in expr.terms.items():
             local = [a for a in monomial if a in self.sizes or a in self.bounds]
             if not local:
-                total = total + Expr({monomial: coefficient})
+                total = total + (Expr({monomial: coefficient}) if monomial else coefficient)
             elif coefficient > 0 and all(self.plainly_nonnegative(a) for a in monomial):
                 continue
             elif coefficient < 0 and len(local) == 1 and local[0] in self.sizes:

@@ -146,3 +146,11 @@ def test_remainders_written_as_quotients(seed):
         assert "%" not in str(plain)
         for a, b in ((0, 0), (3, 7), (11, 2), (8, 5)):
             assert symbols.evaluate(plain, {"d0": a, "d1": b}) == symbols.evaluate(value, {"d0": a, "d1": b})
+
+
+def test_sums_and_products_with_0_and_1():
+    x = symbols.symbol("s0") * 2 + 3
+    for other in (x + 0, 0 + x, x * 1, 1 * x, x - 0, x + symbols.symbol("s1") - symbols.symbol("s1")):
+        assert other == x and hash(other) == hash(x) and str(other) == str(x)
+    assert x * 0 == 0 and 0 * x == 0 and x - x == 0
+    assert isinstance(x - symbols.symbol("s0") * 2, int)
