@@ -74,7 +74,7 @@ class KeyBlock(AttentionWriter):
         if a.mask:
             self.masks.apply_mask(rows["mask"], query, e.integer(a.q.shape[2]), key, limit)
         step = e.i64(self.rows)
-        tiles = b.binary("arith.divui", b.add(limit, b.sub(step, e.i64(1))), step)
+        tiles = e.ceildiv(limit, step)
         if a.causal != "none":
             self.masks.hide_later_keys(query, key, b.mul(tiles, step))
         self.exponentials(count, b.mul(tiles, step))

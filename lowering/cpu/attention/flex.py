@@ -117,7 +117,7 @@ class _FlexWriter(AttentionForwardWriter):
         of_keys = (e.i64(0) if a.k.shape[0] == 1 else batch), shared
         places = {"k": of_keys, "v": of_keys} | dict.fromkeys(("q", "out", "lse_out"), (batch, head))
         rows = {part: place_of(e, e.env[part], problem.info(part), *at) for part, at in places.items()}
-        panels = b.binary("arith.divui", b.add(b.sub(last, first), e.i64(self.width - 1)), e.i64(self.width))
+        panels = e.ceildiv(b.sub(last, first), self.width)
         keys = e.integer(a.k.shape[2])
         self.each_panel(first, e.i64(0), panels, lambda query: self.start(rows["q"], query, last))
         for counts, indices, partial in problem.lists:

@@ -55,7 +55,7 @@ class AttentionForwardWriter(AttentionWriter):
         self.width = VECTORS * self.lanes
         self.most = most_rows(target, VECTORS)
         rows, rests = self.rows_of_key_tiles()
-        self.key_tiles = [self.tile("zero", n) for n in [rows, *rests]]
+        self.key_tiles = [rows, *rests]
         self.block = self.keys_of_a_block()
         self.panels = panels_at_once(a, self.width, self.queries_of_a_block())
         self.staged = {which: is_staged(x, self.panels) for which, x in (("k", a.k), ("v", a.v))}
@@ -69,7 +69,7 @@ class AttentionForwardWriter(AttentionWriter):
         return split_any_rows(self.a.k.shape[2], self.most)
 
     def keys_of_a_block(self) -> int:
-        rows = self.key_tiles[0].rows
+        rows = self.key_tiles[0]
         return rows * max(1, SCORES // self.width // rows)
 
     def queries_of_a_block(self) -> Int:
@@ -139,7 +139,7 @@ class AttentionForwardWriter(AttentionWriter):
         if a.mask:
             rows["mask"] = self.mask_of(a.mask, batch, head)
         last = b.minimum(b.add(first, e.i64(self.panels * self.width)), queries)
-        panels = b.binary("arith.divui", b.add(b.sub(last, first), e.i64(self.width - 1)), e.i64(self.width))
+        panels = e.ceildiv(b.sub(last, first), self.width)
 
         def each(start: Value, body: Callable[[Value], None]) -> None:
             self.each_panel(first, start, panels, body)
@@ -181,8 +181,8 @@ class AttentionForwardWriter(AttentionWriter):
         if a.causal == "none":
             return keys
         seen = b.add(b.minimum(b.add(query, e.i64(self.width)), e.integer(a.q.shape[2])), e.integer(a.diagonal))
-        step = e.i64(self.key_tiles[0].rows)
-        tiles = b.binary("arith.divui", b.add(b.maximum(seen, e.i64(0)), b.sub(step, e.i64(1))), step)
+        step = e.i64(self.key_tiles[0])
+        tiles = e.ceildiv(b.maximum(seen, e.i64(0)), step)
         return b.minimum(keys, b.mul(tiles, step))
 
     def first_panel(self, first: Value, key: Value) -> Value:
@@ -234,16 +234,10 @@ class AttentionForwardWriter(AttentionWriter):
         e, b = self.e, self.e.index
         along, within = self.row_strides("k")
         loop = Loop(e.i64(self.head("k")), within, self.width)
-        start = e.i64(0)
-        for tile in self.key_tiles:
-            size = e.i64(tile.rows)
-            stop = b.add(start, b.mul(b.binary("arith.divui", b.sub(count, start), size), size))
-
-            with e.each(start, stop, size) as row:
-                source = advance(e, keys, times(e, along, row))
-                target = advance(e, self.scores, b.mul(row, e.i64(self.width)))
-                tile.call(e, (source, self.panel, target), along, [loop], self.width)
-            start = stop
+        for row, size in e.tiles((e.i64(0), count), self.key_tiles):
+            source = advance(e, keys, times(e, along, row))
+            target = advance(e, self.scores, b.mul(row, e.i64(self.width)))
+            self.tile("zero", size).call(e, (source, self.panel, target), along, [loop], self.width)
 
     def accumulate_values(self, values: Value, count: Value) -> None:
         e, b = self.e, self.e.index

@@ -34,11 +34,10 @@ from mlirc.lowering.cpu.emitter.addresses import (
     store_scratch,
 )
 from mlirc.lowering.cpu.emitter.emitter import VectorEmitter
+from mlirc.lowering.cpu.emitter.scope import Range
 from mlirc.lowering.cpu.loops.frame import KernelText
 from mlirc.lowering.cpu.math.builder import Value
 from mlirc.lowering.target import CpuTarget
-
-Range = tuple[Value, Value]
 
 
 class DepthwiseWriter(ConvolutionWriter):
@@ -87,14 +86,11 @@ class DepthwiseWriter(ConvolutionWriter):
             panel = advance(e, self.panel, b.mul(number, self.of(panel_size)))
             places = packed, panel, self.sums_of(number)
 
-            with e.each(*rows, c.tile_rows) as first:
-                some = first, b.minimum(self.sum_of(first, c.tile_rows), rows[1])
-
-                with e.each(0, c.groups) as k:
-                    tap = self.sum_of((k, c.group_taps), b.minimum(k, self.of(c.wide_groups)))
-                    is_wide = b.lt(k, self.of(c.wide_groups))
-                    taps = self.sum_of(c.group_taps, b.select(is_wide, e.i64(1), e.i64(0)))
-                    self.add_group((tap, b.add(tap, taps)), some, (top, rows[0]), places)
+            with e.parts(rows, c.tile_rows) as some, e.each(0, c.groups) as k:
+                tap = self.sum_of((k, c.group_taps), b.minimum(k, self.of(c.wide_groups)))
+                is_wide = b.lt(k, self.of(c.wide_groups))
+                taps = self.sum_of(c.group_taps, b.select(is_wide, e.i64(1), e.i64(0)))
+                self.add_group((tap, b.add(tap, taps)), some, (top, rows[0]), places)
 
     @property
     def reach(self) -> Int:

@@ -21,7 +21,7 @@ from itertools import groupby
 from mlirc.dialects.core import symbols
 from mlirc.dialects.core.symbols import Int
 from mlirc.lowering.cpu.convolution.windows import Taps, WindowedSum
-from mlirc.lowering.cpu.emitter.addresses import F32, PTR, advance, call, lanes_below, load_floats
+from mlirc.lowering.cpu.emitter.addresses import F32, PTR, advance, call, lanes_below, load_floats, vectors
 from mlirc.lowering.cpu.emitter.emitter import VectorEmitter
 from mlirc.lowering.cpu.emitter.scratch import take_floats
 from mlirc.lowering.cpu.loops.entry import decode_indices, thread_part
@@ -151,17 +151,9 @@ class DirectWriter:
         if c.column is not None:
             e.env[c.column.name] = column
             enter_row(e, c.epilogue, [*c.rows, c.column])
-        whole = b.and_(count, e.i64(-self.lanes))
-
-        def vector(k: Value, mask: Value | None) -> None:
+        for k, mask in vectors(e, count, self.channels % self.lanes != 0):
             made = {c.total: load_floats(e, advance(e, sums, k))}
             finish_vector(e, c.kernel, c.channel, b.add(channel, k), made, mask)
-
-        with e.each(0, whole, self.lanes) as k:
-            vector(k, None)
-        if self.channels % self.lanes:
-            with e.each(whole, count, self.lanes) as k:
-                vector(k, lanes_below(e, b.sub(count, k)))
 
     # ---- blocks of windows
 
@@ -183,11 +175,11 @@ class DirectWriter:
         columns, zero, axis = e.integer(c.column.size), e.i64(0), c.along
         left, right = zero, columns
         if axis.bounded:
-            left = self.up(e.i64(axis.padding), axis.stride)
+            left = e.ceildiv(e.i64(axis.padding), axis.stride)
             reach = (axis.count - 1) * axis.dilation - axis.padding
             if axis.size is not None:
                 room = b.maximum(b.sub(e.integer(axis.size), e.i64(reach)), zero)
-                right = b.minimum(columns, self.up(room, axis.stride))
+                right = b.minimum(columns, e.ceildiv(room, axis.stride))
             left = b.minimum(left, columns)
             right = b.maximum(left, right)
         whole = b.mul(b.binary("arith.divui", b.sub(right, left), e.i64(self.most)), e.i64(self.most))
@@ -205,16 +197,11 @@ class DirectWriter:
         zero, start = e.i64(0), e.i64(-axis.padding)
         if window is not None:
             start = b.add(b.mul(window, e.i64(axis.stride)), start)
-        first = self.up(b.maximum(b.sub(zero, start), zero), axis.dilation)
+        first = e.ceildiv(b.maximum(b.sub(zero, start), zero), axis.dilation)
         end = e.i64(axis.count)
         if axis.size is not None:
-            end = b.minimum(end, self.up(b.maximum(b.sub(e.integer(axis.size), start), zero), axis.dilation))
+            end = b.minimum(end, e.ceildiv(b.maximum(b.sub(e.integer(axis.size), start), zero), axis.dilation))
         return first, b.maximum(b.sub(end, first), zero)
-
-    def up(self, x: Value, y: int) -> Value:
-        """x / y rounded up, for x of at least 0."""
-        e, b = self.e, self.e.index
-        return b.binary("arith.divui", b.add(x, e.i64(y - 1)), e.i64(y)) if y > 1 else x
 
     # ---- sums
 
@@ -234,18 +221,18 @@ class DirectWriter:
         given = iter(more[counts:])
         steps = [n if isinstance(n, int) else next(given) for n in self.steps]
         taps = TapSums(self, block, e, more[:counts], steps)
-        b, vectors = e.index, self.vectors(block)
+        b, most = e.index, self.vectors(block)
 
         def some(k: Value, vectors: int, mask: Value | None) -> None:
             image = advance(e, x, k) if self.c.depthwise else x
             taps.write(image, advance(e, w, k), advance(e, tile, k), vectors, mask)
 
-        several = vectors * self.lanes
+        several = most * self.lanes
         done = b.sub(count, b.binary("arith.remui", count, e.i64(several)))
         with e.each(0, done, several) as k:
-            some(k, vectors, None)
+            some(k, most, None)
         whole = b.and_(count, e.i64(-self.lanes))
-        if vectors > 1:
+        if most > 1:
             with e.each(done, whole, self.lanes) as k:
                 some(k, 1, None)
         if self.channels % self.lanes:

@@ -34,13 +34,13 @@ from mlirc.lowering.cpu.emitter.addresses import (
     store_floats,
 )
 from mlirc.lowering.cpu.emitter.emitter import VectorEmitter
+from mlirc.lowering.cpu.emitter.scope import Range
 from mlirc.lowering.cpu.loops.entry import load_slot
 from mlirc.lowering.cpu.loops.frame import KernelText
 from mlirc.lowering.cpu.math.builder import Value
 from mlirc.lowering.cpu.matmul.tile import GemmTile, Loop
 from mlirc.lowering.target import CpuTarget
 
-Range = tuple[Value, Value]
 AHEAD = 3  # channels whose weights are fetched before they are packed
 
 
@@ -54,13 +54,12 @@ class ForwardWriter(ConvolutionWriter):
         return self.function(self.operands, c.items, read=2)
 
     def body(self, lo: Value, hi: Value) -> None:
-        c, e, b = self.c, self.e, self.e.index
+        c, e = self.c, self.e
         self.panels = self.scratch(c.tiles_at_once * self.panel_rows * c.widest)
         self.sums = self.scratch(c.block_windows * c.widest)
         tiles, blocks = self.thread_parts(lo, hi)
 
-        with e.each(*tiles, c.tiles_at_once) as first:
-            some = first, b.minimum(self.sum_of(first, c.tiles_at_once), tiles[1])
+        with e.parts(tiles, c.tiles_at_once) as some:
             with self.each_panel(some) as (column, panel, k):
                 self.pack_channels(column, panel, self.place(k), e.i64(0), self.of(c.channels))
 

@@ -47,20 +47,16 @@ class WeightGradientWriter(ConvolutionWriter):
             first = b.mul(number, self.of(c.tiles_at_once))
             tiles = first, b.minimum(self.sum_of(first, c.tiles_at_once), self.of(c.column_tiles))
 
-            with e.each(own[0], own[1], c.group) as start:
-                self.sum_tiles(tiles, start, b.minimum(self.sum_of(start, c.group), own[1]))
+            with e.parts((own[0], own[1]), c.group) as (start, end):
+                self.sum_tiles(tiles, start, end)
 
     def sum_tiles(self, tiles: tuple[Value, Value], start: Value, end: Value) -> None:
         """The sums of some tiles of filters, and of the channel tiles from start to end."""
-        c, e, b = self.c, self.e, self.e.index
+        c, e, zero = self.c, self.e, self.e.i64(0)
         clear_scratch(self.e, self.sums, self.of(c.sum_rows * c.widest * c.tiles_at_once))
-        images = self.of(c.images)
-
-        with e.each(0, images, c.block_images) as image, e.each(0, c.rows.count, c.block_rows) as row:
-            block = (
-                (image, b.minimum(self.sum_of(image, c.block_images), images)),
-                (row, b.minimum(self.sum_of(row, c.block_rows), self.of(c.rows.count))),
-            )
+        rows = zero, self.of(c.rows.count)
+        with e.parts((zero, self.of(c.images)), c.block_images) as image, e.parts(rows, c.block_rows) as row:
+            block = image, row
             for column, vectors, k in self.each_tile(tiles):
                 self.pack(column, vectors, k, *block)
             for _, vectors, k in self.each_tile(tiles):

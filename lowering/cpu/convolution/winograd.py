@@ -22,12 +22,13 @@ overflow reaches that result through factors other than 0, and no addition makes
 
 import torch
 
-from mlirc.lowering.cpu.convolution.forward import ForwardWriter, Range
+from mlirc.lowering.cpu.convolution.forward import ForwardWriter
 from mlirc.lowering.cpu.convolution.plan import ConvolutionPlan
 from mlirc.lowering.cpu.convolution.winograd_maps import TileMaps
 from mlirc.lowering.cpu.convolution.winograd_transform import TAPS, Winograd
 from mlirc.lowering.cpu.convolution.writer import Panel
 from mlirc.lowering.cpu.emitter.addresses import advance, clear_scratch, load_scratch
+from mlirc.lowering.cpu.emitter.scope import Range
 from mlirc.lowering.cpu.loops.frame import KernelText
 from mlirc.lowering.cpu.math.builder import Value
 from mlirc.lowering.cpu.matmul.tile import Loop
@@ -48,7 +49,7 @@ class WinogradWriter(ForwardWriter):
         self.points = self.height * self.width
 
     def body(self, lo: Value, hi: Value) -> None:
-        c, e, b = self.c, self.e, self.e.index
+        c, e = self.c, self.e
         tiles, pixels = c.block_tiles, c.block_tiles * self.tile_rows * self.tile_columns
         self.inputs_apart = tiles * c.chunk + PADDING
         self.weights_apart = c.chunk * c.widest + PADDING
@@ -61,11 +62,8 @@ class WinogradWriter(ForwardWriter):
         self.flags = self.scratch(self.lanes)
         panels, blocks = self.thread_parts(lo, hi)
 
-        with e.each(*panels, c.tiles_at_once) as first:
-            some = first, b.minimum(self.sum_of(first, c.tiles_at_once), panels[1])
-
-            with e.each(*blocks) as number:
-                self.block(some, number, b.eq(number, blocks[0]))
+        with e.parts(panels, c.tiles_at_once) as some, e.each(*blocks) as number:
+            self.block(some, number, e.index.eq(number, blocks[0]))
 
     def block(self, panels: Range, number: Value, is_first: Value) -> None:
         c, e, b = self.c, self.e, self.e.index
@@ -186,11 +184,11 @@ class WinogradWriter(ForwardWriter):
 
     def sum_anew(self, column: Value, panel: Panel, images: Range, rows: Range) -> None:
         """The results as sums of products."""
-        c, e, b = self.c, self.e, self.e.index
-        with self.block_of_sums(column, panel, images, rows), e.each(0, c.channels, c.chunk) as channel:
-            end = b.minimum(self.sum_of(channel, c.chunk), self.of(c.channels))
-            self.pack_channels(column, panel, self.plain, channel, b.sub(end, channel))
-            self.multiply_accumulate(panel, self.plain, images, rows, (channel, end))
+        c, e = self.c, self.e
+        every = e.i64(0), self.of(c.channels)
+        with self.block_of_sums(column, panel, images, rows), e.parts(every, c.chunk) as channels:
+            self.pack_channels(column, panel, self.plain, channels[0], e.index.sub(channels[1], channels[0]))
+            self.multiply_accumulate(panel, self.plain, images, rows, channels)
 
     def cuts(self, left: Value, right: Value) -> list[tuple[int, Value]]:
         """For results that are computed again: rare, so that short code for one row is enough."""

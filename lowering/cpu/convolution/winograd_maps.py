@@ -13,16 +13,14 @@ from mlirc.lowering.cpu.emitter.addresses import (
     PTR,
     advance,
     call,
-    lanes_below,
     load_floats,
     store_floats,
-    whole_vectors,
+    vectors,
 )
 from mlirc.lowering.cpu.emitter.emitter import VectorEmitter
 from mlirc.lowering.cpu.math.builder import Value
 
 F32 = torch.float32
-Range = tuple[Value, Value]
 
 
 @dataclass
@@ -86,7 +84,6 @@ class TileMaps:
             image, y, x, line, column, height, width, steps, patch, chunk = p
             b = e.index
             zero = e.builder(F32, True).constant(0.0)
-            whole = whole_vectors(e, steps)
 
             with e.each(0, self.height) as i, e.each(0, self.width) as j:
                 at = b.add(y, i), b.add(x, j)
@@ -98,14 +95,9 @@ class TileMaps:
                 to = advance(e, patch, b.mul(b.add(b.mul(i, e.i64(self.width)), j), chunk))
 
                 for is_inside in e.either(inside):
-                    with e.each(0, whole, e.lanes) as k:
-                        value = load_floats(e, advance(e, source, k)) if is_inside else zero
+                    for k, mask in vectors(e, steps, ragged):
+                        value = load_floats(e, advance(e, source, k), mask=mask) if is_inside else zero
                         store_floats(e, value, advance(e, to, k))
-                    if ragged:
-                        with e.each(whole, steps, e.lanes) as k:
-                            mask = lanes_below(e, b.sub(steps, k))
-                            value = load_floats(e, advance(e, source, k), mask=mask) if is_inside else zero
-                            store_floats(e, value, advance(e, to, k))
 
         numbers = [(n, "i64") for n in (*at, *strides, *sizes, steps)]
         call(self.e, "patch", [(image, PTR), *numbers, (patch, PTR), (chunk, "i64")], write)

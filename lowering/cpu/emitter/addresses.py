@@ -1,6 +1,6 @@
 """Loads, stores and prefetches at an address, and functions beside a kernel's body: what kernels that are written by hand are made of."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import torch
 
@@ -34,6 +34,17 @@ def choose_address(e: VectorEmitter, condition: Value, x: Value, y: Value) -> Va
 def whole_vectors(e: VectorEmitter, count: Value) -> Value:
     """The elements of `count` that are whole vectors."""
     return e.index.and_(count, e.i64(-e.lanes))
+
+
+def vectors(e: VectorEmitter, count: Value, ragged: bool = True) -> Iterator[tuple[Value, Value | None]]:
+    """For a `for` loop: `count` elements, a vector at a time. The first iteration writes a loop over the whole vectors; the second, where
+    the count may be `ragged`, the same under a mask. Each has the vector's first element, and the mask."""
+    whole = whole_vectors(e, count)
+    with e.each(0, whole, e.lanes) as k:
+        yield k, None
+    if ragged:
+        with e.each(whole, count, e.lanes) as k:
+            yield k, lanes_below(e, e.index.sub(count, k))
 
 
 # ---- vectors

@@ -19,6 +19,7 @@ from mlirc.lowering.kernel.nodes import Access, Linear, Node, is_index
 from mlirc.lowering.target import CpuTarget
 
 Body = Callable[[Value, list[Value]], list[Value]]
+Range = tuple[Value, Value]  # the first number, and the end
 
 
 class Scope(ABC):
@@ -134,6 +135,24 @@ class Scope(ABC):
             yield index
         self.lines.append("}")
 
+    @contextmanager
+    def parts(self, within: Range, size: Value | Int) -> Iterator[Range]:
+        """A loop over `within`, `size` at a time: what is written inside has the part's first number and its end."""
+        step = size if isinstance(size, Value) else self.integer(size)
+        with self.each(*within, step) as first:
+            yield first, self.index.minimum(self.index.add(first, step), within[1])
+
+    def tiles(self, within: Range, sizes: Sequence[int]) -> Iterator[tuple[Value, int]]:
+        """For a `for` loop: as many parts of `within` as there are of the first size, then of the next one in what is left. Each
+        iteration writes the code for a size, and has the part's first number."""
+        b, (start, end) = self.index, within
+        for size in sizes:
+            whole = b.mul(b.binary("arith.divui", b.sub(end, start), self.i64(size)), self.i64(size))
+            stop = b.add(start, whole)
+            with self.each(start, stop, size) as first:
+                yield first, size
+            start = stop
+
     def repeat(self, start: Value, more: Callable[[Value], Value], body: Callable[[Value], Value]) -> Value:
         """`x = start; while more(x): x = body(x)`; what x is then."""
         asked, given, last = (Value(self.text.new_name(), torch.int64) for _ in range(3))
@@ -164,6 +183,12 @@ class Scope(ABC):
         self.lines.append("}")
 
     # ---- index arithmetic
+
+    def ceildiv(self, x: Value, y: Value | int) -> Value:
+        """x / y, rounded up, for x of at least 0."""
+        if not isinstance(y, Value):
+            return self.index.binary("arith.divui", self.index.add(x, self.i64(y - 1)), self.i64(y)) if y > 1 else x
+        return self.index.binary("arith.divui", self.index.add(x, self.index.sub(y, self.i64(1))), y)
 
     def integer(self, value: Int, scalars: Sequence[Node] = (), wide: bool = False) -> Value:
         """A size expression in axes, symbols and the values i0, i1, ... of `scalars`, as i64."""

@@ -54,8 +54,7 @@ class WorkStealing:
         owner = b.select(b.lt(owner, e.env["threads"]), owner, b.sub(owner, e.env["threads"]))
         own = b.eq(distance, e.i64(0))
         first, end = part_of(e, self.count, owner)
-        rounded_up = b.add(b.sub(end, first), b.sub(self.chunk, e.i64(1)))
-        chunks = b.binary("arith.divui", rounded_up, self.chunk)
+        chunks = e.ceildiv(b.sub(end, first), self.chunk)
         counters = b.emit(
             f"llvm.getelementptr {self.counters}[{b.mul(owner, e.i64(COUNTER_BYTES))}] "
             ": (!llvm.ptr, i64) -> !llvm.ptr, i8",

@@ -20,18 +20,15 @@ for group of panels:
     epilogue over the tiles
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 from mlirc.dialects.core.symbols import Int
 from mlirc.lowering.cpu.emitter.addresses import BYTE, CACHE_LINE, advance, lanes_below, prefetch
+from mlirc.lowering.cpu.emitter.scope import Range
 from mlirc.lowering.cpu.loops.epilogue import finish_vector
 from mlirc.lowering.cpu.math.builder import Value
 from mlirc.lowering.cpu.matmul.factors import BLOCK
 from mlirc.lowering.cpu.matmul.function import GemmWriter
 from mlirc.lowering.cpu.matmul.match import Gemm
 from mlirc.lowering.cpu.matmul.packing import Packer
-from mlirc.lowering.cpu.matmul.panel_groups import Range
 from mlirc.lowering.cpu.matmul.prefetch import RUN, Ahead, Fetch, fetches
 from mlirc.lowering.cpu.matmul.tile import GemmTile, Loop, TileText, times
 from mlirc.lowering.target import CpuTarget
@@ -61,7 +58,7 @@ class BlockedWriter(GemmWriter):
     steps     elements of a block of k
     K         `steps` rounded up to vectors: the length along k of packed rows and panels
     group     panels that are packed at a time
-    part      rows that are packed at a time, or whose tiles are kept between blocks of k; None: all rows
+    part      rows that are packed at a time, or whose tiles are kept between blocks of k; 0: all rows
     side      packed transposed rows: elements from one k to the next, a power of two
     row_room  elements for each packed row
     direct    the result's row stride where it is the matmul without an epilogue, whose tiles are then computed in place
@@ -88,7 +85,7 @@ class BlockedWriter(GemmWriter):
         group = max(1, min((PASSING_BYTES if self.rows_transposed else panel_bytes) // panel, self.panels))
         if not self.rows_transposed and not self.splits_panels() and self.panels * panel <= ALL_PANEL_BYTES:
             group = self.panels  # each row is then packed once
-        self.part = None
+        self.part = 0
         if self.rows_transposed or not self.one_block:
             most = TRANSPOSED_BYTES // (self.row_room * 4) if self.rows_transposed else MOST_ROWS
             self.part = self.even_part(
@@ -115,11 +112,11 @@ class BlockedWriter(GemmWriter):
         return self.p.ka != 1
 
     def make_room(self) -> None:
-        self.take("tile", self.full * self.width if self.one_block else (self.part or 0) * self.group * self.width)
+        self.take("tile", self.full * self.width if self.one_block else self.part * self.group * self.width)
         if self.p.plain is not None:
             self.take("panels", self.group * self.K * self.width)
         if self.packs:
-            rows = (self.part or 0) if self.rows_transposed else self.full
+            rows = self.part if self.rows_transposed else self.full
             self.take("packed", rows * self.row_room + self.K * self.side * self.rows_transposed)
 
     def splits_panels(self) -> bool:
@@ -145,11 +142,11 @@ class BlockedWriter(GemmWriter):
 
     def groups(self, panels: Range, rows: Range, then: Value) -> None:
         if self.one_block and self.rows_transposed:
-            with self.each(rows, self.part) as part:
+            with self.e.parts(rows, self.part) as part:
                 self.transposed_part(part, panels)
         else:
             size = self.even_group(panels)
-            with self.each(panels, size) as group:
+            with self.e.parts(panels, size) as group:
                 b = self.e.index
                 self.some_panels(group, b.select(b.lt(group[1], panels[1]), group[1], then), rows)
 
@@ -159,19 +156,8 @@ class BlockedWriter(GemmWriter):
         if self.one_block:
             self.k_block(self.e.i64(0), self.e.i64(self.steps), rows, group)
         else:
-            with self.each(rows, self.part) as part:
+            with self.e.parts(rows, self.part) as part:
                 self.wait(part, group)
-
-    @contextmanager
-    def each(self, within: Range, size: int | Value | None) -> Iterator[Range]:
-        """So many at a time; None for all of them."""
-        e, b = self.e, self.e.index
-        if size is None:
-            yield within
-            return
-        step = e.i64(size) if isinstance(size, int) else size
-        with e.each(*within, step) as first:
-            yield first, b.minimum(b.add(first, step), within[1])
 
     def even_group(self, panels: Range) -> Value:
         """Panels of a group, so that no few are left: rows may be packed for each group."""
@@ -187,7 +173,7 @@ class BlockedWriter(GemmWriter):
         zero, steps, size = self.e.i64(0), self.e.i64(self.steps), self.even_group(panels)
         self.pack_transposed(rows, zero, steps)
         self.then = panels[0]
-        with self.each(panels, size) as group:
+        with self.e.parts(panels, size) as group:
             self.k_block(zero, steps, rows, group, packed=True)
 
     def wait(self, rows: Range, panels: Range) -> None:

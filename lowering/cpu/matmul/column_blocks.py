@@ -10,6 +10,7 @@ import torch
 from mlirc.dialects.core import symbols
 from mlirc.dialects.core.symbols import Int
 from mlirc.lowering.cpu.emitter.addresses import BF16, BYTE, F32, advance, lanes_below
+from mlirc.lowering.cpu.emitter.scope import Range
 from mlirc.lowering.cpu.loops.entry import shared_memory, thread_part
 from mlirc.lowering.cpu.loops.work_stealing import WorkStealing
 from mlirc.lowering.cpu.math.builder import Value
@@ -19,8 +20,6 @@ from mlirc.lowering.target import CpuTarget
 
 FEW_COLUMN_BLOCKS = 8  # with fewer column blocks than these, threads split the rows
 CHUNK_BYTES = 64 << 10  # of a large weight: the column blocks that a thread takes at a time
-
-Range = tuple[Value, Value]
 
 
 class ColumnBlockWriter(MatmulWriter):

@@ -32,8 +32,9 @@ from mlirc.lowering.cpu.emitter.addresses import (
 )
 from mlirc.lowering.cpu.emitter.emitter import VectorEmitter
 from mlirc.lowering.cpu.emitter.register_transpose import lane_sums
+from mlirc.lowering.cpu.emitter.scope import Range
 from mlirc.lowering.cpu.math.builder import Value
-from mlirc.lowering.cpu.matmul.column_blocks import CopiedRowsWriter, Range
+from mlirc.lowering.cpu.matmul.column_blocks import CopiedRowsWriter
 from mlirc.lowering.cpu.matmul.factors import Floats, Pairs
 from mlirc.lowering.cpu.matmul.match import Gemm
 from mlirc.lowering.cpu.matmul.tile import registers

@@ -18,10 +18,10 @@ from mlirc.dialects.core import symbols
 from mlirc.dialects.core.symbols import Int
 from mlirc.dialects.ops.movement.panels import PANEL
 from mlirc.lowering.cpu.emitter.addresses import F32, advance, lanes_below, load_scalar, store_scalar
+from mlirc.lowering.cpu.emitter.scope import Range
 from mlirc.lowering.cpu.math.builder import Value
 from mlirc.lowering.cpu.matmul.factors import Floats, Pairs
 from mlirc.lowering.cpu.matmul.match import Gemm
-from mlirc.lowering.cpu.matmul.panel_groups import Range
 from mlirc.lowering.cpu.matmul.prefetch import Fetch
 from mlirc.lowering.cpu.matmul.thread_grid import Costs, ThreadGrid
 from mlirc.lowering.cpu.matmul.tile import GemmTile, Loop, most_rows, registers
@@ -86,7 +86,7 @@ class GemmWriter(MatmulWriter):
         rows = e.integer(p.m_size)
         work = symbols.floordiv(symbols.product([p.m_size, p.n_size, p.k.size]), 8)
         full = e.i64(self.full)
-        blocks = e.index.binary("arith.divui", e.index.add(rows, e.i64(self.full - 1)), full)
+        blocks = e.ceildiv(rows, self.full)
         grid = ThreadGrid(e, self.panels, blocks, self.costs(), self.ticket_panels(), not self.splits_panels())
 
         def take(panels: Range, of_rows: Range, then: Value) -> None:
@@ -119,27 +119,15 @@ class GemmWriter(MatmulWriter):
 
     def groups(self, panels: Range, rows: Range, then: Value) -> None:
         """These panels times these rows; `then` is the first panel that this thread takes next."""
-        e, b = self.e, self.e.index
-
-        with e.each(*panels, self.group) as first:
-            last = b.minimum(b.add(first, e.i64(self.group)), panels[1])
+        with self.e.parts(panels, self.group) as group:
             for row, size in self.row_blocks(rows):
-                self.block(row, size, (first, last))
+                self.block(row, size, group)
 
-    def row_blocks(self, rows: tuple[Value, Value]) -> Iterator[tuple[Value, int]]:
+    def row_blocks(self, rows: Range) -> Iterator[tuple[Value, int]]:
         """The first row, and how many: of the full blocks, and of each size of what is left."""
-        e, b = self.e, self.e.index
-        start, end = rows
-        for size in [self.full, *self.rests]:
-            left = b.sub(end, start)
-            count = b.mul(b.binary("arith.divui", left, e.i64(size)), e.i64(size))
-            stop = b.add(start, count)
+        return self.e.tiles(rows, [self.full, *self.rests])
 
-            with e.each(start, stop, size) as row:
-                yield row, size
-            start = stop
-
-    def block(self, row: Value, size: int, panels: tuple[Value, Value]) -> None:
+    def block(self, row: Value, size: int, panels: Range) -> None:
         e, b, p = self.e, self.e.index, self.p
         lda, ka = e.integer(p.lda), e.integer(p.ka)
         a = self.rows_at(row)
@@ -196,7 +184,7 @@ class GemmWriter(MatmulWriter):
             source = advance(e, a, b.mul(k, ka), self.source)
             target = advance(e, e.env["packed"], b.mul(k, e.i64(size)))
             for i in range(size):
-                x = self.load_scalar(advance(e, source, b.mul(lda, e.i64(i)), self.source) if i else source)
+                x = self.load_scalar(advance(e, source, b.mul(lda, e.i64(i)), self.source))
                 store_scalar(e, x, advance(e, target, i))
 
     def finish(self, row: Value, size: int, panel: Value, tiles: list[Value]) -> None:

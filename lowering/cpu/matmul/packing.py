@@ -15,7 +15,7 @@ from mlirc.lowering.cpu.emitter.addresses import (
     lanes_below,
     load_floats,
     store_floats,
-    whole_vectors,
+    vectors,
 )
 from mlirc.lowering.cpu.emitter.emitter import VectorEmitter
 from mlirc.lowering.cpu.math.builder import Value
@@ -148,17 +148,10 @@ class Packer:
     def rows(self, base: Value, stride: Value, size: int, steps: Value, to: Value, room: int) -> None:
         """to[i * room + k] = row i at k, for i below `size` and k below `steps`. Rows are contiguous; the last vector of each is written whole."""
         e, b = self.e, self.e.index
-        full = whole_vectors(e, steps)
-
-        def part(k: Value, mask: Value | None) -> None:
+        for k, mask in vectors(e, steps):
             for i in range(size):
                 source = advance(e, base, b.add(b.mul(stride, e.i64(i)), k))
                 store_floats(e, load_floats(e, source, mask=mask), advance(e, to, b.add(e.i64(i * room), k)))
-
-        with e.each(0, full, e.lanes) as k:
-            part(k, None)
-        with e.each(full, steps, e.lanes) as k:
-            part(k, lanes_below(e, b.sub(steps, k)))
 
     def step_of_rows(self, source: Value, apart: Value | None, size: int, to: Value) -> None:
         """to[i] = row i at one step, for i below `size`. `source` is the address of row 0 there; `apart` the elements from row to row, None for 1."""

@@ -13,12 +13,11 @@ from collections.abc import Callable
 import torch
 
 from mlirc.lowering.cpu.emitter.emitter import VectorEmitter
+from mlirc.lowering.cpu.emitter.scope import Range
 from mlirc.lowering.cpu.loops.entry import NEXT
 from mlirc.lowering.cpu.math.builder import Value
 
 SMALLER = 3  # how much smaller the last groups are
-
-Range = tuple[Value, Value]
 
 
 class Groups:
@@ -32,7 +31,7 @@ class Groups:
         before = b.maximum(e.i64(0), b.sub(self.every, b.mul(e.env["threads"], self.large)))
         self.many = b.binary("arith.divui", before, self.large)
         rest = b.sub(self.every, b.mul(self.many, self.large))
-        self.tickets = b.add(self.many, b.binary("arith.divui", b.add(rest, b.sub(self.small, e.i64(1))), self.small))
+        self.tickets = b.add(self.many, e.ceildiv(rest, self.small))
         place = f"llvm.getelementptr %frame[{NEXT}] : (!llvm.ptr) -> !llvm.ptr, i64"
         self.counter = b.emit(place, torch.int64)
 

@@ -13,13 +13,12 @@ from typing import Any, Protocol
 
 from mlirc.lowering.cpu.emitter.addresses import BYTE, CACHE_LINE, advance, choose_address
 from mlirc.lowering.cpu.emitter.emitter import VectorEmitter
+from mlirc.lowering.cpu.emitter.scope import Range
 from mlirc.lowering.cpu.math.builder import Value
 from mlirc.lowering.cpu.matmul.tile import Fetch
 from mlirc.lowering.target import CpuTarget
 
 RUN = 1024  # bytes of a run where all of the memory is contiguous
-
-Range = tuple[Value, Value]
 
 
 def fetches(target: CpuTarget) -> bool:
@@ -40,8 +39,8 @@ class Runs:
         """Part `number` of `parts` equal ones, for a tile of `steps` steps. At most one cache line is prefetched in a step; what
         does not fit is left out."""
         b = e.index
-        each = parts_of(e, self.count, parts)
-        rate = b.minimum(parts_of(e, b.mul(each, e.i64(self.run)), e.i64(steps)), e.i64(CACHE_LINE))
+        each = e.ceildiv(self.count, parts)
+        rate = b.minimum(e.ceildiv(b.mul(each, e.i64(self.run)), e.i64(steps)), e.i64(CACHE_LINE))
         return Fetch(advance(e, self.start, b.mul(b.mul(number, each), self.apart), BYTE), self.apart, rate)
 
 
@@ -54,12 +53,6 @@ def either(e: VectorEmitter, condition: Value, x: Fetch, y: Fetch) -> Fetch:
     """x where `condition` holds, else y."""
     numbers = (e.index.select(condition, *pair) for pair in zip(x[1:], y[1:], strict=True))
     return Fetch(choose_address(e, condition, x.start, y.start), *numbers)
-
-
-def parts_of(e: VectorEmitter, count: Value, size: Value) -> Value:
-    """count / size, rounded up."""
-    b = e.index
-    return b.binary("arith.divui", b.add(count, b.sub(size, e.i64(1))), size)
 
 
 class PrefetchWriter(Protocol):
@@ -94,7 +87,7 @@ class Ahead:
         self.rows = self.next_rows(block, k, rows)
         self.count = b.sub(panels[1], panels[0])
         self.among = b.maximum(b.sub(self.count, e.i64(1)), e.i64(1)) if columns else self.count
-        blocks = parts_of(e, b.sub(rows[1], rows[0]), e.i64(writer.full))
+        blocks = e.ceildiv(b.sub(rows[1], rows[0]), e.i64(writer.full))
         number = b.binary("arith.divui", b.sub(block[0], rows[0]), e.i64(writer.full))
         self.of_columns = columns and columns.part(e, number, blocks, writer.steps)
 
@@ -132,4 +125,4 @@ class Ahead:
             return Runs(w.after, b.mul(e.integer(plain[0]), e.i64(4)), columns, w.run)
         if plain[0] != w.p.k.size or w.panels <= w.group:
             return None
-        return Runs(w.after, e.i64(RUN), parts_of(e, b.mul(columns, e.i64(4 * w.steps)), e.i64(RUN)))
+        return Runs(w.after, e.i64(RUN), e.ceildiv(b.mul(columns, e.i64(4 * w.steps)), e.i64(RUN)))

@@ -13,8 +13,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from mlirc.lowering.cpu.emitter.emitter import VectorEmitter
+from mlirc.lowering.cpu.emitter.scope import Range
 from mlirc.lowering.cpu.math.builder import Value
-from mlirc.lowering.cpu.matmul.panel_groups import Groups, Range
+from mlirc.lowering.cpu.matmul.panel_groups import Groups
 
 MANY_THREADS = 4
 MOST_TICKETS = 3  # tickets for each thread, about, at most
@@ -52,7 +53,7 @@ class ThreadGrid(Groups):
         if group is not None:
             large, small, parts = e.i64(group), e.i64(self.smaller(group)), one
         else:
-            large = small = e.i64(max(panels, 1)) if by_rows else self.rounded_up(e.i64(max(panels, 1)), threads)
+            large = small = e.i64(max(panels, 1)) if by_rows else e.ceildiv(e.i64(max(panels, 1)), threads)
             parts = threads if by_rows else one
         best_parts, best_size = self.choose(costs, b.select(many, threads, one))
         self.parts = b.select(many, best_parts, parts)
@@ -66,16 +67,16 @@ class ThreadGrid(Groups):
 
         def with_parts(parts: Value, best: list[Value]) -> list[Value]:
             b = e.index
-            blocks = self.rounded_up(self.blocks, parts)
+            blocks = e.ceildiv(self.blocks, parts)
 
             def with_tickets(each: Value, best: list[Value]) -> list[Value]:
                 b = e.index
                 groups = b.maximum(b.binary("arith.divui", b.mul(threads, each), parts), one)
-                size = self.rounded_up(panels, groups)
-                tickets = b.mul(parts, self.rounded_up(panels, size))
+                size = e.ceildiv(panels, groups)
+                tickets = b.mul(parts, e.ceildiv(panels, size))
                 once = b.add(b.mul(blocks, e.i64(costs.row_pack)), b.mul(size, e.i64(costs.panel_pack)))
                 once = b.add(once, b.mul(b.mul(blocks, size), e.i64(costs.tile)))
-                cost = b.mul(self.rounded_up(tickets, threads), once)
+                cost = b.mul(e.ceildiv(tickets, threads), once)
                 better = b.le(cost, best[0])
                 return [b.select(better, x, y) for x, y in zip((cost, parts, size), best, strict=True)]
 
@@ -94,10 +95,6 @@ class ThreadGrid(Groups):
         doublings = b.select(b.gt(threads, one), e.i64(7), e.i64(0))
         found = e.loop(e.i64(0), doublings, one, start, ["i64"] * 4, doubled)
         return found[1], found[2]
-
-    def rounded_up(self, x: Value, y: Value) -> Value:
-        b = self.e.index
-        return b.binary("arith.divui", b.add(x, b.sub(y, self.e.i64(1))), y)
 
     def each(self, body: Callable[[Range, Range, Value], None]) -> None:
         """`body((first panel, end), (first block of rows, end), then)` for what this thread takes; `then` is the first panel of its

@@ -26,8 +26,9 @@ from mlirc.lowering.cpu.emitter.addresses import (
     store_floats,
     store_scalar,
 )
+from mlirc.lowering.cpu.emitter.scope import Range
 from mlirc.lowering.cpu.math.builder import Value
-from mlirc.lowering.cpu.matmul.column_blocks import ColumnBlockWriter, Range
+from mlirc.lowering.cpu.matmul.column_blocks import ColumnBlockWriter
 from mlirc.lowering.cpu.matmul.factors import Floats, Pairs
 from mlirc.lowering.cpu.matmul.function import panel_width
 from mlirc.lowering.cpu.matmul.match import Gemm
@@ -126,20 +127,16 @@ class TransposedWriter(ColumnBlockWriter):
         )
 
     def multiply(self, column_blocks: Range, panels: Range) -> None:
-        e, b = self.e, self.e.index
-
-        with e.each(*panels, self.part) as first:
-            within = first, b.minimum(b.add(first, e.i64(self.part)), panels[1])
+        with self.e.parts(panels, self.part) as within:
             if self.is_one_k_block:
-                self.pack(e.i64(0), self.k, within)
+                self.pack(self.e.i64(0), self.k, within)
                 self.whole_k(column_blocks, within, column_blocks[1])
             else:
-                with e.each(*column_blocks, self.wait) as start:
-                    self.blocks_of_k(start, column_blocks, within)
+                with self.e.parts(column_blocks, self.wait) as some:
+                    self.blocks_of_k(some, within)
 
-    def blocks_of_k(self, start: Value, column_blocks: Range, panels: Range) -> None:
+    def blocks_of_k(self, column_blocks: Range, panels: Range) -> None:
         e, b = self.e, self.e.index
-        column_blocks = start, b.minimum(b.add(start, e.i64(self.wait)), column_blocks[1])
         tile = self.lanes * self.panel
 
         def waiting(column_block: Value, panel: Value) -> Value:

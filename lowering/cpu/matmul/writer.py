@@ -15,8 +15,6 @@ from mlirc.lowering.cpu.matmul.match import Gemm
 from mlirc.lowering.kernel.axes import Vector
 from mlirc.lowering.target import CpuTarget
 
-Range = tuple[Value, Value]
-
 
 class MatmulWriter(ABC):
     """Writes the functions of a gemm.

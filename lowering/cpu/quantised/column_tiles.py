@@ -4,8 +4,9 @@ vector of them."""
 from mlirc.dialects.core import symbols
 from mlirc.dialects.core.symbols import Int
 from mlirc.lowering.cpu.emitter.addresses import advance
+from mlirc.lowering.cpu.emitter.scope import Range
 from mlirc.lowering.cpu.math.builder import Value
-from mlirc.lowering.cpu.matmul.column_blocks import CopiedRowsWriter, Range
+from mlirc.lowering.cpu.matmul.column_blocks import CopiedRowsWriter
 from mlirc.lowering.cpu.matmul.match import Gemm
 from mlirc.lowering.cpu.quantised.match import MOST_COPIED
 from mlirc.lowering.target import CpuTarget

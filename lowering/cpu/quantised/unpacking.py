@@ -18,9 +18,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from mlirc.lowering.cpu.emitter.addresses import BYTE, F32, advance, lanes_below, load_floats, load_scalar, store_floats
+from mlirc.lowering.cpu.emitter.scope import Range
 from mlirc.lowering.cpu.loops.frame import KernelText
 from mlirc.lowering.cpu.math.builder import Value
-from mlirc.lowering.cpu.matmul.column_blocks import Range
 from mlirc.lowering.cpu.matmul.factors import broadcast
 from mlirc.lowering.cpu.matmul.match import Gemm
 from mlirc.lowering.cpu.quantised.column_tiles import FewRowsWriter
