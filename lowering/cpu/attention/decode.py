@@ -36,6 +36,7 @@ from mlirc.lowering.cpu.emitter.register_transpose import across
 from mlirc.lowering.cpu.emitter.scratch import take_floats
 from mlirc.lowering.cpu.loops.frame import KernelText
 from mlirc.lowering.cpu.math.builder import Value
+from mlirc.lowering.cpu.matmul.accumulators import sums_in_turns
 from mlirc.lowering.target import CpuTarget
 
 KEYS = 512  # keys of a block: a multiple of the lanes of every vector
@@ -221,7 +222,7 @@ class _DecodeWriter(AttentionWriter):
 
     def accumulate_values(self, row: Value, factor: Value, values: Value, count: Value) -> None:
         a, e, b, wide = self.a, self.e, self.e.index, self.wide
-        type_, along = wide.type_text(torch.float32), e.integer(a.v.stride[2])
+        along = e.integer(a.v.stride[2])
         places = [self.part(self.sums, row, self.value_parts, k) for k in range(self.value_parts)]
         chains = max(1, CHAINS // self.value_parts)
 
@@ -230,19 +231,9 @@ class _DecodeWriter(AttentionWriter):
             raised = e.splat(load_scalar(e, self.score(row, key), torch.float32))
             return [wide.fma(raised, self.load_row(address, a.v, k), x) for k, x in enumerate(sums)]
 
-        def several(key: Value, sums: list[Value]) -> list[Value]:
-            parts = [sums[c * self.value_parts : (c + 1) * self.value_parts] for c in range(chains)]
-            return [x for c, part in enumerate(parts) for x in add(b.add(key, e.i64(c)), part)]
-
         start = [wide.mul(load_scratch(e, place), factor) for place in places]
-        whole = b.sub(count, b.binary("arith.remui", count, e.i64(chains)))
-        carried = start + [wide.constant(0.0)] * (len(start) * (chains - 1))
-        sums = e.loop(e.i64(0), whole, e.i64(chains), carried, [type_] * len(carried), several)
-        for c in range(1, chains):
-            part = sums[c * self.value_parts : (c + 1) * self.value_parts]
-            sums[: self.value_parts] = [wide.add(x, y) for x, y in zip(sums, part, strict=False)]
-        last = e.loop(whole, count, e.i64(1), sums[: self.value_parts], [type_] * self.value_parts, add)
-        for place, value in zip(places, last, strict=True):
+        sums = sums_in_turns(e, (e.i64(0), count), 1, start, chains, add)
+        for place, value in zip(places, sums, strict=True):
             store_scratch(e, value, place)
 
     def finish(self, row: Value, batch: Value, head: Value) -> None:

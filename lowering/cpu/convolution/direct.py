@@ -13,7 +13,7 @@ Where the sizes are known, the taps of each window of a block that lie inside ar
 share it. Else windows at the borders are blocks of their own, whose taps are counted as they run.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
@@ -42,6 +42,7 @@ MOST_KINDS = 4  # kinds of blocks that have code of their own
 
 Inside = tuple[tuple[int, ...], ...]
 Load = Callable[[Value], list[Value]]
+WriteSums = Callable[[VectorEmitter, list[Value], list[int | Value]], None]
 
 
 @dataclass(frozen=True)
@@ -80,16 +81,20 @@ class DirectWriter:
         begin(e, c.kernel, names)
         enter_call(e, c.epilogue)
         self.tile = take_floats(e, self.most * self.chunk)
-        rows = symbols.product(axis.size for axis in c.rows)
+        rows, columns = symbols.product(axis.size for axis in c.rows), c.column.size if c.column else 1
+        items = self.loops(rows, columns)
+        work = symbols.floordiv(rows * columns * (self.channels * c.more.count * c.down.count * c.along.count), 8)
+        return framed(e, self.name, self.target, c.kernel, names, work, items)
+
+    def loops(self, rows: Int, columns: Int) -> Int:
+        """Writes the loops over a thread's part of so many rows of windows; how many work items there are."""
         chunks = -(-self.channels // self.chunk)
         parts = max(1, min(chunks, ENOUGH_ITEMS // max(typical(rows), 1)))
         part = -(-chunks // parts) * self.chunk
         parts = -(-self.channels // part)
-        with e.each(*thread_part(e, e.integer(rows * parts))) as item:
+        with self.e.each(*thread_part(self.e, self.e.integer(rows * parts))) as item:
             self.some_channels(item, parts, part)
-        columns = c.column.size if c.column else 1
-        work = symbols.floordiv(rows * columns * (self.channels * c.more.count * c.down.count * c.along.count), 8)
-        return framed(e, self.name, self.target, c.kernel, names, work, rows * parts)
+        return rows * parts
 
     def some_channels(self, item: Value, parts: int, part: int) -> None:
         """A row of windows, for a part of the channels."""
@@ -137,13 +142,24 @@ class DirectWriter:
         with e.each(*channels, self.chunk) as channel:
             count = b.minimum(e.i64(self.chunk), b.sub(channels[1], channel))
             here = advance(e, x, channel) if c.depthwise else x, advance(e, w, channel), self.tile
-            strides = self.strides()
-            given = [(p, PTR) for p in here] + [
-                (n, "i64") for n in (count, *counts, *(s for s in strides if isinstance(s, Value)))
-            ]
-            call(e, block.name, given, partial(self.write_tile, block, len(counts)))
-            with e.each(0, block.windows) as k:
-                self.finish(b.add(column, k), advance(e, self.tile, b.mul(k, e.i64(self.chunk))), channel, count)
+            self.call_sums(block.name, here, (count, *counts), partial(self.write_tile, block))
+            self.finish_windows(block, column, channel, count)
+
+    def call_sums(self, name: str, places: Sequence[Value], numbers: Sequence[Value], write: WriteSums) -> None:
+        """Calls a function of sums, which `write` writes, given its parameters: `places` and `numbers`, and the steps that they are for."""
+        arguments = [*((p, PTR) for p in places), *((n, "i64") for n in numbers)]
+        unknown = [(self.e.integer(n), "i64") for n in self.steps if not isinstance(n, int)]
+
+        def body(e: VectorEmitter, parameters: list[Value]) -> None:
+            given = iter(parameters[len(arguments) :])
+            write(e, parameters[: len(arguments)], [n if isinstance(n, int) else next(given) for n in self.steps])
+
+        call(self.e, name, [*arguments, *unknown], body)
+
+    def finish_windows(self, block: WindowBlock, column: Value, channel: Value, count: Value) -> None:
+        e, b = self.e, self.e.index
+        with e.each(0, block.windows) as k:
+            self.finish(b.add(column, k), advance(e, self.tile, b.mul(k, e.i64(self.chunk))), channel, count)
 
     def finish(self, column: Value, sums: Value, channel: Value, count: Value) -> None:
         """The epilogue of a window."""
@@ -211,16 +227,10 @@ class DirectWriter:
         c = self.c
         return (c.down.x, c.down.w, c.along.x, c.along.w, c.more.x, c.more.w, self.column_step)
 
-    def strides(self) -> list[int | Value]:
-        """The steps: numbers where they are known."""
-        return [n if isinstance(n, int) else self.e.integer(n) for n in self.steps]
-
-    def write_tile(self, block: WindowBlock, counts: int, e: VectorEmitter, parameters: list[Value]) -> None:
+    def write_tile(self, block: WindowBlock, e: VectorEmitter, given: list[Value], steps: list[int | Value]) -> None:
         """tile[window, channel] = the sums of a block, as a function of its own."""
-        x, w, tile, count, *more = parameters
-        given = iter(more[counts:])
-        steps = [n if isinstance(n, int) else next(given) for n in self.steps]
-        taps = TapSums(self, block, e, more[:counts], steps)
+        x, w, tile, count, *counts = given
+        taps = TapSums(self, block, e, counts, steps)
         b, most = e.index, self.vectors(block)
 
         def some(k: Value, vectors: int, mask: Value | None) -> None:

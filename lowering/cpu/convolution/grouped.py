@@ -20,14 +20,14 @@ from functools import partial
 import torch
 
 from mlirc.dialects.core import symbols
+from mlirc.dialects.core.symbols import Int
 from mlirc.lowering.cpu.convolution.direct import DirectWriter, TapSums, WindowBlock
 from mlirc.lowering.cpu.convolution.grouped_windows import GroupedSum
-from mlirc.lowering.cpu.emitter.addresses import CACHE_LINE, F32, PTR, advance, call, load_floats, prefetch
+from mlirc.lowering.cpu.emitter.addresses import CACHE_LINE, F32, advance, load_floats, prefetch
 from mlirc.lowering.cpu.emitter.emitter import VectorEmitter
-from mlirc.lowering.cpu.emitter.scratch import take_floats
 from mlirc.lowering.cpu.loops.entry import decode_indices, thread_part
-from mlirc.lowering.cpu.loops.epilogue import enter_call, enter_row
-from mlirc.lowering.cpu.loops.frame import KernelText, begin, framed
+from mlirc.lowering.cpu.loops.epilogue import enter_row
+from mlirc.lowering.cpu.loops.frame import KernelText
 from mlirc.lowering.cpu.math.builder import Value
 from mlirc.lowering.cpu.matmul.factors import Floats
 from mlirc.lowering.cpu.matmul.tile import registers
@@ -73,12 +73,8 @@ class GroupedWriter(DirectWriter):
         self.width, most = tile_shape(self.c, self.target)
         return self.width * self.lanes, most
 
-    def write(self) -> KernelText:
-        c, e, names = self.c, self.e, self.c.kernel.symbols
-        begin(e, c.kernel, names)
-        enter_call(e, c.epilogue)
-        self.tile = take_floats(e, self.most * self.chunk)
-        rows, columns = symbols.product(axis.size for axis in c.rows), c.column.size if c.column else 1
+    def loops(self, rows: Int, columns: Int) -> Int:
+        e = self.e
         some = max(1, min(-(-WINDOWS // max(typical(columns), 1)), typical(rows)))
         blocks, tiles = symbols.floordiv(rows + (some - 1), some), len(self.numbers)
         parts = max(1, min(tiles, -(-ENOUGH_ITEMS // max(typical(blocks), 1))))
@@ -91,8 +87,7 @@ class GroupedWriter(DirectWriter):
             end, last = b.minimum(b.add(top, e.i64(some)), e.integer(rows)), b.add(first, e.i64(part))
             with e.each(first, b.minimum(last, e.i64(tiles))) as tile, e.each(top, end) as row:
                 self.row(tile, row)
-        work = symbols.floordiv(rows * columns * (self.channels * c.more.count * c.down.count * c.along.count), 8)
-        return framed(e, self.name, self.target, c.kernel, names, work, blocks * parts)
+        return blocks * parts
 
     def row(self, tile: Value, row: Value) -> None:
         """A row of windows, for a tile of filters."""
@@ -127,23 +122,13 @@ class GroupedWriter(DirectWriter):
     def tile_of_windows(
         self, kind: int, block: WindowBlock, column: Value, at: tuple[Value, Value, Value], first: Value
     ) -> None:
-        e, b = self.e, self.e.index
         x, w, counts = self.at_column(block, column, at)
-        strides = [s for s in self.strides() if isinstance(s, Value)]
-        given = [(p, PTR) for p in (x, w, self.tile)] + [(n, "i64") for n in (*counts, *strides)]
-        call(e, f"{block.name}_{kind}", given, partial(self.write_sums, self.kinds[kind], block, len(counts)))
-        filters = e.i64(sum(map(len, self.kinds[kind].vectors)))
-        with e.each(0, block.windows) as k:
-            self.finish(b.add(column, k), advance(e, self.tile, b.mul(k, e.i64(self.chunk))), first, filters)
 
-    def write_sums(
-        self, kind: FilterTile, block: WindowBlock, counts: int, e: VectorEmitter, parameters: list[Value]
-    ) -> None:
-        """tile[window, filter] = the sums of a block, as a function of its own."""
-        x, w, tile, *more = parameters
-        given = iter(more[counts:])
-        steps = [n if isinstance(n, int) else next(given) for n in self.steps]
-        GroupSums(self, block, e, more[:counts], steps, kind).write_sums(x, w, tile)
+        def write(e: VectorEmitter, given: list[Value], steps: list[int | Value]) -> None:
+            GroupSums(self, block, e, given[3:], steps, self.kinds[kind]).write_sums(*given[:3])
+
+        self.call_sums(f"{block.name}_{kind}", (x, w, self.tile), counts, write)
+        self.finish_windows(block, column, first, self.e.i64(sum(map(len, self.kinds[kind].vectors))))
 
 
 @dataclass

@@ -5,6 +5,8 @@ The epilogue goes over the tiles of a block row by row, with columns along the l
 (dot_product.py) and QuantisedWriter (quantised/dequantising.py) multiply.
 """
 
+from collections.abc import Callable
+
 import torch
 
 from mlirc.dialects.core import symbols
@@ -18,7 +20,6 @@ from mlirc.lowering.cpu.matmul.match import Gemm
 from mlirc.lowering.cpu.matmul.writer import MatmulWriter
 from mlirc.lowering.target import CpuTarget
 
-FEW_COLUMN_BLOCKS = 8  # with fewer column blocks than these, threads split the rows
 CHUNK_BYTES = 64 << 10  # of a large weight: the column blocks that a thread takes at a time
 
 
@@ -32,6 +33,7 @@ class ColumnBlockWriter(MatmulWriter):
     steps_in_all    K, in pairs where bfloat16 is multiplied in pairs; `step` is the bytes of an element or a pair
     alike           multiplications that take as long as one of the operations by which the number of threads is chosen
     chunk           column blocks that a thread takes at a time; 0: equal parts
+    fewest          with fewer column blocks than these, threads split the rows
     columns_apart   elements from column to column
     """
 
@@ -39,6 +41,7 @@ class ColumnBlockWriter(MatmulWriter):
     panel: int
     chunk = 0
     alike = 4
+    fewest = 8
 
     def __init__(self, gemm: Gemm, name: str, target: CpuTarget):
         assert gemm.plain is not None and gemm.plain[1] == 1 and len(gemm.totals) == 1
@@ -61,7 +64,7 @@ class ColumnBlockWriter(MatmulWriter):
         p, e, panels = self.p, self.e, self.panels()
         self.m, self.k = e.integer(p.m_size), e.integer(self.steps_in_all)
         work = symbols.floordiv(symbols.product([p.m_size, p.n_size, p.k.size]), self.alike)
-        if self.column_blocks >= FEW_COLUMN_BLOCKS:
+        if self.column_blocks >= self.fewest:
             self.claim_column_blocks((e.i64(0), e.integer(panels)))
             return work, self.column_blocks, self.chunk
         self.multiply((e.i64(0), e.i64(self.column_blocks)), thread_part(e, e.integer(panels)))
@@ -147,6 +150,41 @@ class CopiedRowsWriter(ColumnBlockWriter):
     def multiply(self, column_blocks: Range, panels: Range) -> None:
         self.copy_rows()
         self.each_column_block(column_blocks)
+
+
+class ColumnTilesWriter(CopiedRowsWriter):
+    """Writes a gemm of a few rows whose lanes run along k: a column block is a vector of columns, in tiles of a few.
+
+    columns   of a tile: as many as registers hold the sums of
+    """
+
+    columns: int
+
+    def each_column_block(self, column_blocks: Range) -> None:
+        e, b = self.e, self.e.index
+        with e.each(*column_blocks) as column_block:
+            size = self.columns_of(column_block)
+            self.fill_tile(column_block, size)
+            with e.each(0, self.m) as row:
+                self.bind_row(row)
+                line = advance(e, e.env["tile"], b.mul(row, e.i64(self.lanes)))
+                self.epilogue(b.mul(column_block, e.i64(self.lanes)), size, line)
+
+    def fill_tile(self, column_block: Value, size: Value) -> None:
+        """tile[rows, columns] = rows @ the columns of a block, of which there are `size`."""
+        first = self.e.index.mul(column_block, self.e.i64(self.lanes))
+        self.each_tile(size, lambda number, columns: self.tile(first, number, columns))
+
+    def each_tile(self, size: Value, body: Callable[[Value, int], None]) -> None:
+        """`body(first column, columns)` for the tiles of a column block."""
+        for number, columns in self.e.tiles(
+            (self.e.i64(0), size), [self.columns, *[1] * bool(self.p.n_size % self.columns)]
+        ):
+            body(number, columns)
+
+    def tile(self, first: Value, number: Value, columns: int) -> None:
+        """tile[:, number : number + columns] = rows @ the columns from first + number on."""
+        raise NotImplementedError
 
 
 def may_pair(gemm: Gemm, target: CpuTarget) -> bool:

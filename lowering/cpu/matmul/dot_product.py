@@ -32,9 +32,9 @@ from mlirc.lowering.cpu.emitter.addresses import (
 )
 from mlirc.lowering.cpu.emitter.emitter import VectorEmitter
 from mlirc.lowering.cpu.emitter.register_transpose import lane_sums
-from mlirc.lowering.cpu.emitter.scope import Range
 from mlirc.lowering.cpu.math.builder import Value
-from mlirc.lowering.cpu.matmul.column_blocks import CopiedRowsWriter
+from mlirc.lowering.cpu.matmul.accumulators import outer_product, sums_in_turns
+from mlirc.lowering.cpu.matmul.column_blocks import ColumnTilesWriter
 from mlirc.lowering.cpu.matmul.factors import Floats, Pairs
 from mlirc.lowering.cpu.matmul.match import Gemm
 from mlirc.lowering.cpu.matmul.tile import registers
@@ -65,7 +65,7 @@ def fit(gemm: Gemm, rows: int) -> bool:
     return isinstance(k, int) and rows * k <= MOST_COPIED and gemm.ka == 1
 
 
-class DotWriter(CopiedRowsWriter):
+class DotWriter(ColumnTilesWriter):
     """Writes the kernel. Where M is a symbol, it is at most MOST_ROWS when this code runs. Lengths are elements along k.
 
     row_count  M, or MOST_ROWS where M is a symbol: the rows that scratch has room for
@@ -119,12 +119,8 @@ class DotWriter(CopiedRowsWriter):
         return 2 if self.widens and self.near and few and room else 1
 
     def make_room(self) -> None:
-        self.take("transposed", self.row_count * self.lanes)
+        self.take("tile", self.row_count * self.lanes)
         self.take("rows", self.row_count * self.room)
-
-    def each_column_block(self, column_blocks: Range) -> None:
-        with self.e.each(*column_blocks) as column_block:
-            self.one_column_block(column_block)
 
     # ---- rows
 
@@ -169,33 +165,23 @@ class DotWriter(CopiedRowsWriter):
 
     # ---- column blocks
 
-    def one_column_block(self, column_block: Value) -> None:
-        e, b = self.e, self.e.index
-        transposed, wide = e.env["transposed"], e.builder(F32, True)
+    def fill_tile(self, column_block: Value, size: Value) -> None:
+        e = self.e
         for i in range(self.row_count):
-            store_floats(e, wide.constant(0, F32), advance(e, transposed, 4 * self.lanes * i, BYTE))
-
+            store_floats(e, e.builder(F32, True).constant(0, F32), advance(e, e.env["tile"], self.lanes * i))
         with e.each(0, self.k, self.k_block) as k:
-            self.one_k_block(column_block, k)
-        with e.each(0, self.m) as number:
-            self.bind_row(number)
-            line = advance(e, transposed, b.mul(number, e.i64(4 * self.lanes)), BYTE)
-            self.epilogue(b.mul(column_block, e.i64(self.block_columns)), self.columns_of(column_block), line)
+            self.one_k_block(column_block, size, k)
 
-    def one_k_block(self, column_block: Value, k: Value) -> None:
+    def one_k_block(self, column_block: Value, size: Value, k: Value) -> None:
         """Adds to the column block's tile the products over one block of k, from `k` on."""
         e, b = self.e, self.e.index
         a, apart = self.address_of(column_block, k)
-        rows, size = advance(e, e.env["rows"], b.mul(k, e.i64(4)), BYTE), self.columns_of(column_block)
+        rows = advance(e, e.env["rows"], b.mul(k, e.i64(4)), BYTE)
         steps = b.minimum(e.i64(self.k_block), b.sub(self.k, k))
         ahead = advance(e, a, b.add(e.i64(self.ahead()), b.mul(k, e.i64((self.block_columns - 1) * self.step))), BYTE)
-        whole = b.and_(size, e.i64(-self.columns))
 
-        def tile(columns: int, number: Value) -> None:
-            there, to = (
-                advance(e, a, b.mul(apart, number), BYTE),
-                advance(e, e.env["transposed"], b.mul(number, e.i64(4)), BYTE),
-            )
+        def tile(number: Value, columns: int) -> None:
+            there, to = advance(e, a, b.mul(apart, number), BYTE), advance(e, e.env["tile"], number)
             fetched = advance(e, ahead, b.mul(b.mul(number, steps), e.i64(self.step)), BYTE)
             for first in range(0, self.row_count, self.group):
                 x = advance(e, rows, 4 * self.room * first, BYTE)
@@ -203,11 +189,7 @@ class DotWriter(CopiedRowsWriter):
                 for count in self.as_many(first):
                     self.dots(count, columns, first == 0, (x, there, apart, sums, steps, fetched))
 
-        with e.each(0, whole, self.columns) as number:
-            tile(self.columns, number)
-        if self.p.n_size % self.columns:
-            with e.each(whole, size) as number:
-                tile(1, number)
+        self.each_tile(size, tile)
 
     def as_many(self, first: int) -> Iterator[int]:
         """Branches on the number of rows from row `first` on; yields, in each branch, the rows that its tile has."""
@@ -247,64 +229,45 @@ class DotWriter(CopiedRowsWriter):
     def add_dots(self, rows: int, columns: int, fetches: bool, steps: Value) -> None:
         """The body of the function that `dots` calls."""
         e, b = self.e, self.e.index
-        copies = self.copies(rows, columns)
-        many = copies * self.span
-        whole = b.sub(steps, b.binary("arith.remui", steps, e.i64(many)))
-        spans = b.and_(steps, e.i64(-self.span))
-        wide, halves = e.builder(F32, True), self.halves(rows, columns)
-        cells = rows * columns * halves
+        copies, wide, halves = self.copies(rows, columns), e.builder(F32, True), self.halves(rows, columns)
+        many, cells = copies * self.span, rows * columns * halves
 
-        def loop(start: Value, end: Value, sums: list[Value], copies: int) -> list[Value]:
-            """Adds the elements from `start` to `end` to the accumulators: `copies` spans an iteration, one for each set."""
-            types = [wide.type_text(F32)] * len(sums)
+        def fetch(k: Value, spans: int) -> None:
+            self.fetch(k, columns, spans * self.span * self.step * columns)
 
-            def step(k: Value, state: list[Value]) -> list[Value]:
-                if fetches:
-                    self.fetch(k, columns, copies * self.span * self.step * columns)
-                parts = [state[u * cells : (u + 1) * cells] for u in range(copies)]
-                for u in range(copies):
-                    self.one_span(b.add(k, e.i64(u * self.span)), parts[u], rows, columns)
-                return [x for part in parts for x in part]
+        def span(k: Value, sums: list[Value]) -> list[Value]:
+            return self.one_span(k, sums, rows, columns)
 
-            return e.loop(start, end, e.i64(copies * self.span), sums, types, step)
+        def rest(k: Value, sums: list[Value]) -> list[Value]:
+            return self.masked(k, lanes_below(e, e.index.sub(steps, k)), sums, rows, columns)
 
-        def rest(k: Value, state: list[Value]) -> list[Value]:
-            self.masked(k, lanes_below(e, b.sub(steps, k)), state, rows, columns)
-            return state
-
-        all_ = loop(e.i64(0), whole, [wide.constant(0, F32)] * cells * copies, copies)
-        sums = all_[:cells]
-        for u in range(1, copies):
-            sums = [wide.add(x, y) for x, y in zip(sums, all_[u * cells : (u + 1) * cells], strict=True)]
-        if copies > 1 and (self.length % many or self.k_block % many):
-            sums = loop(whole, spans, sums, 1)
+        left = bool(self.length % many or self.k_block % many)
+        within, zeros = (e.i64(0), steps), [wide.constant(0, F32)] * cells
+        sums = sums_in_turns(e, within, self.span, zeros, copies, span, fetch if fetches else None, left)
         if self.length % self.span:
+            spans = b.and_(steps, e.i64(-self.span))
             sums = e.loop(spans, steps, e.i64(self.lanes), sums, [wide.type_text(F32)] * len(sums), rest)
         if halves == 2:
             sums = [wide.add(x, y) for x, y in zip(sums[: cells // 2], sums[cells // 2 :], strict=True)]
         for i in range(rows):
             self.add_to_row(i, sums[i * columns : (i + 1) * columns])
 
-    def one_span(self, k: Value, sums: list[Value], rows: int, columns: int) -> None:
-        """Adds the products of the span at `k` to `sums`, in place: sums[i * columns + j] is of row i and column j."""
-        e = self.e
+    def one_span(self, k: Value, sums: list[Value], rows: int, columns: int) -> list[Value]:
+        """The sums with the products of the span at `k`: sums[i * columns + j] is of row i and column j."""
+        sums, cells = list(sums), rows * columns
         factors = [self.spread(self.column(j, k)) for j in range(columns)]
-        for part in range(len(factors[0])):
-            first = part * rows * columns if len(sums) > rows * columns else 0
-            for i in range(rows):
-                x = load_floats(e, self.row(i, k, part))
-                for j in range(columns):
-                    at = first + i * columns + j
-                    sums[at] = self.times(x, factors[j][part], sums[at])
+        for part, of_part in enumerate(zip(*factors, strict=True)):
+            first = part * cells if len(sums) > cells else 0
+            x = (load_floats(self.e, self.row(i, k, part)) for i in range(rows))
+            sums[first : first + cells] = outer_product(x, of_part, sums[first : first + cells], self.times)
+        return sums
 
-    def masked(self, k: Value, mask: Value, sums: list[Value], rows: int, columns: int) -> None:
+    def masked(self, k: Value, mask: Value, sums: list[Value], rows: int, columns: int) -> list[Value]:
         """As one_span, for the last vector, under a mask; there the copied rows keep the order of k."""
-        e = self.e
+        e, cells = self.e, rows * columns
         factors = [load_floats(e, self.column(j, k), self.factor, mask=mask) for j in range(columns)]
-        for i in range(rows):
-            x = load_floats(e, self.row(i, k))
-            for j in range(columns):
-                sums[i * columns + j] = self.times(x, factors[j], sums[i * columns + j])
+        x = (load_floats(e, self.row(i, k)) for i in range(rows))
+        return [*outer_product(x, factors, sums[:cells], self.times), *sums[cells:]]
 
     def column(self, number: int, k: Value) -> Value:
         e, b = self.e, self.e.index

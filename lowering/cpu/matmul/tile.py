@@ -16,6 +16,7 @@ from typing import NamedTuple
 from mlirc.lowering.cpu.emitter.addresses import BYTE, F32, PTR, SECOND_LEVEL, advance, call, prefetch
 from mlirc.lowering.cpu.emitter.emitter import VectorEmitter
 from mlirc.lowering.cpu.math.builder import Value
+from mlirc.lowering.cpu.matmul.accumulators import outer_product, sums_in_turns
 from mlirc.lowering.cpu.matmul.factors import Floats, Pairs
 from mlirc.lowering.target import CpuTarget
 
@@ -167,11 +168,8 @@ class TileText:
             factors.load_columns(e, advance(e, panel, j * tile.lanes, factors.panel), tile.align)
             for j in range(tile.vectors)
         ]
-        given, made = iter(sums), []
-        for offset in self.offsets:
-            x = factors.load_element(e, advance(e, a, offset, factors.element))
-            made += [factors.multiply(e, x, column, next(given)) for column in columns]
-        return made
+        rows = (factors.load_element(e, advance(e, a, offset, factors.element)) for offset in self.offsets)
+        return outer_product(rows, columns, sums, partial(factors.multiply, e))
 
     def leave(self, sums: Sequence[Value], adds: bool) -> None:
         e, align = self.e, self.tile.align
@@ -190,28 +188,14 @@ class TileText:
         """Block by block of k. There is one even for no steps: it writes zeros. Few sums take several steps side by side."""
         e, b, size = self.e, self.e.index, len(self.cells)
         copies, block = max(1, min(8 // size, 4)), self.tile.factors.block
+
+        def step(k: Value, sums: list[Value]) -> list[Value]:
+            return self.multiply_accumulate(*self.at(a, panel, k, loop[1:]), sums)
+
+        before = (lambda k, _: self.fetch(k, fetch)) if fetch else None
         with e.each(0, b.maximum(loop.count, e.i64(1)), block) as start:
-            end = b.minimum(b.add(start, e.i64(block)), loop.count)
-            whole = b.sub(end, b.binary("arith.remui", b.sub(end, start), e.i64(copies))) if copies > 1 else end
-
-            def steps(copies: int, lo: Value, hi: Value, sums: list[Value]) -> list[Value]:
-                def some(k: Value, sums: list[Value]) -> list[Value]:
-                    if fetch:
-                        self.fetch(k, fetch)
-                    parts = [sums[u * size : (u + 1) * size] for u in range(copies)]
-                    for u, part in enumerate(parts):
-                        here = self.at(a, panel, b.add(k, e.i64(u)) if u else k, loop[1:])
-                        parts[u] = self.multiply_accumulate(*here, part)
-                    return [x for part in parts for x in part]
-
-                return e.loop(lo, hi, e.i64(copies), sums, self.types(sums), some)
-
-            sums = steps(copies, start, whole, self.zeros() * copies)
-            totals, wide = sums[:size], e.builder(F32, True)
-            for u in range(1, copies):
-                totals = [wide.add(x, y) for x, y in zip(totals, sums[u * size : (u + 1) * size], strict=True)]
-            if copies > 1:
-                totals = steps(1, whole, end, totals)
+            within = start, b.minimum(b.add(start, e.i64(block)), loop.count)
+            totals = sums_in_turns(e, within, 1, self.zeros(), copies, step, before)
             for adding in e.either(b.or_(adds, b.ne(start, e.i64(0)))):
                 self.leave(totals, adding)
 

@@ -27,8 +27,10 @@ from mlirc.lowering.cpu.emitter.memory import load_vector
 from mlirc.lowering.cpu.emitter.register_transpose import lane_sums
 from mlirc.lowering.cpu.loops.frame import KernelText
 from mlirc.lowering.cpu.math.builder import Value, element_text
+from mlirc.lowering.cpu.matmul.accumulators import outer_product
+from mlirc.lowering.cpu.matmul.column_blocks import ColumnTilesWriter
 from mlirc.lowering.cpu.matmul.factors import broadcast
-from mlirc.lowering.cpu.quantised.column_tiles import ColumnTilesWriter
+from mlirc.lowering.cpu.quantised.few_rows import FewRowsWriter
 from mlirc.lowering.cpu.quantised.match import MOST_COPIED, SMALL, GroupNumbers, QuantisedGemm
 from mlirc.lowering.kernel.nodes import Access
 from mlirc.lowering.target import CpuTarget
@@ -49,7 +51,7 @@ def quantised_text(found: QuantisedGemm, name: str, target: CpuTarget) -> Kernel
     return QuantisedWriter(found, name, target).write()
 
 
-class QuantisedWriter(ColumnTilesWriter):
+class QuantisedWriter(FewRowsWriter, ColumnTilesWriter):
     """Writes the functions.
 
     span      elements along k that are dequantised together: a vector of float32 for int8, two for int4
@@ -60,7 +62,7 @@ class QuantisedWriter(ColumnTilesWriter):
 
     def __init__(self, found: QuantisedGemm, name: str, target: CpuTarget):
         super().__init__(found.gemm, name, target)
-        self.q, self.pairs, self.widens = found, False, False
+        self.q = found
         self.halves = 8 // found.factor.bits
         self.span, self.block_columns = self.lanes * self.halves, self.lanes
         registers = 32 if target.vector_bytes == 64 else 16
@@ -214,13 +216,10 @@ class QuantisedWriter(ColumnTilesWriter):
         e, b, wide = self.e, self.e.index, self.e.builder(F32, True)
         at = self.byte(k)
         factors = [self.dequantised(advance(e, start, at, BYTE), n) for start, n in zip(starts, numbers, strict=True)]
-        sums, columns = list(sums), len(starts)
-        for h in range(self.halves):
-            for i in range(self.rows):
-                place = b.add(k, e.i64(i * self.length + h * self.lanes))
-                x = load_floats(e, advance(e, e.env["rows"], place))
-                for j in range(columns):
-                    sums[i * columns + j] = wide.fma(x, factors[j][h], sums[i * columns + j])
+        for h, of_half in enumerate(zip(*factors, strict=True)):
+            places = (b.add(k, e.i64(i * self.length + h * self.lanes)) for i in range(self.rows))
+            rows = (load_floats(e, advance(e, e.env["rows"], place)) for place in places)
+            sums = outer_product(rows, of_half, sums, wide.fma)
         return sums
 
     def byte(self, k: Value) -> Value:

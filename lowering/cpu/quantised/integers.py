@@ -24,8 +24,10 @@ from mlirc.lowering.cpu.emitter.register_transpose import lane_sums
 from mlirc.lowering.cpu.loops.epilogue import finish_vector
 from mlirc.lowering.cpu.loops.frame import KernelText
 from mlirc.lowering.cpu.math.builder import Value
+from mlirc.lowering.cpu.matmul.accumulators import outer_product
+from mlirc.lowering.cpu.matmul.column_blocks import ColumnTilesWriter
 from mlirc.lowering.cpu.matmul.match import Gemm
-from mlirc.lowering.cpu.quantised.column_tiles import ColumnTilesWriter
+from mlirc.lowering.cpu.quantised.few_rows import FewRowsWriter
 from mlirc.lowering.cpu.quantised.match import MOST_COPIED, few_rows, plain_read
 from mlirc.lowering.kernel.matmul import contraction_of
 from mlirc.lowering.kernel.nodes import Access, Kernel, Node
@@ -71,7 +73,7 @@ def integer_text(gemm: Gemm, name: str, target: CpuTarget) -> KernelText | None:
     return IntegerWriter(gemm, name, target).write()
 
 
-class IntegerWriter(ColumnTilesWriter):
+class IntegerWriter(FewRowsWriter, ColumnTilesWriter):
     """Writes the functions.
 
     span      elements along k that are multiplied together: a vector of 16-bit integers
@@ -139,17 +141,19 @@ class IntegerWriter(ColumnTilesWriter):
             e.lines.append(f"llvm.store {total}, {to} {{alignment = 4 : i64}} : {type_}, !llvm.ptr")
 
     def one_span(self, k: Value, sums: list[Value], starts: list[Value]) -> list[Value]:
-        e, b, wide = self.e, self.e.index, self.e.builder(I32, True)
+        e, b, wide, pairs = self.e, self.e.index, self.e.builder(I32, True), self.type_of("i16")
         factors = [self.widened(advance(e, start, k, BYTE)) for start in starts]
-        sums, columns, pairs = list(sums), len(starts), self.type_of("i16")
-        for i in range(self.rows):
-            address = advance(e, e.env["rows"], b.add(k, e.i64(i * self.length)), I16)
-            x = e.builder(I16).emit(f"llvm.load {address} {{alignment = 2 : i64}} : !llvm.ptr -> {pairs}", I16)
-            for j in range(columns):
-                types = f"({pairs}, {pairs}) -> {self.type_of('i32')}"
-                text = f'llvm.call_intrinsic "llvm.x86.{self.multiply_pairs}"({x}, {factors[j]}) : {types}'
-                sums[i * columns + j] = wide.add(sums[i * columns + j], wide.emit(text, I32))
-        return sums
+
+        def row(number: int) -> Value:
+            address = advance(e, e.env["rows"], b.add(k, e.i64(number * self.length)), I16)
+            return e.builder(I16).emit(f"llvm.load {address} {{alignment = 2 : i64}} : !llvm.ptr -> {pairs}", I16)
+
+        def add(x: Value, y: Value, total: Value) -> Value:
+            types = f"({pairs}, {pairs}) -> {self.type_of('i32')}"
+            text = f'llvm.call_intrinsic "llvm.x86.{self.multiply_pairs}"({x}, {y}) : {types}'
+            return wide.add(total, wide.emit(text, I32))
+
+        return outer_product(map(row, range(self.rows)), factors, sums, add)
 
     def finish_vector(self, column: Value, sums: Sequence[Value], mask: Value | None) -> None:
         """The scalar work on the columns from `column` on, whose integer sums are at this address."""

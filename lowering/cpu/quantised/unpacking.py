@@ -21,9 +21,10 @@ from mlirc.lowering.cpu.emitter.addresses import BYTE, F32, advance, lanes_below
 from mlirc.lowering.cpu.emitter.scope import Range
 from mlirc.lowering.cpu.loops.frame import KernelText
 from mlirc.lowering.cpu.math.builder import Value
+from mlirc.lowering.cpu.matmul.accumulators import outer_product
 from mlirc.lowering.cpu.matmul.factors import broadcast
 from mlirc.lowering.cpu.matmul.match import Gemm
-from mlirc.lowering.cpu.quantised.column_tiles import FewRowsWriter
+from mlirc.lowering.cpu.quantised.few_rows import FewRowsWriter
 from mlirc.lowering.cpu.quantised.match import FLOATS, MOST_COPIED, few_rows, read_of
 from mlirc.lowering.kernel.matmul import below, contraction_of
 from mlirc.lowering.kernel.nodes import Kernel, Node
@@ -156,7 +157,7 @@ class UnpackingWriter(FewRowsWriter):
     def step_along_k(self, k: Value, sums: list[Value], known: list[dict[Any, Any]], mask: Value | None) -> list[Value]:
         """The sums with the products of one step along k."""
         e, b, wide = self.e, self.e.index, self.e.builder(F32, True)
-        sums, weights = list(sums), []
+        weights = []
         with e.scope():
             e.nodes = self.weight_nodes
             e.env[self.p.k.name] = k
@@ -169,8 +170,5 @@ class UnpackingWriter(FewRowsWriter):
                     weights.append(e.operand(self.weight, True))
             e.nodes = ()
         start = advance(e, e.env["rows"], b.mul(k, e.i64(self.rows)))
-        for i in range(self.rows):
-            x = broadcast(wide, load_scalar(e, advance(e, start, e.i64(i)), F32), F32)
-            for v, weight in enumerate(weights):
-                sums[i * len(weights) + v] = wide.fma(x, weight, sums[i * len(weights) + v])
-        return sums
+        rows = (broadcast(wide, load_scalar(e, advance(e, start, e.i64(i)), F32), F32) for i in range(self.rows))
+        return outer_product(rows, weights, sums, wide.fma)
