@@ -36,7 +36,7 @@ from mlirc.lowering.cpu.emitter.register_transpose import across
 from mlirc.lowering.cpu.emitter.scratch import take_floats
 from mlirc.lowering.cpu.loops.frame import KernelText
 from mlirc.lowering.cpu.math.builder import Value
-from mlirc.lowering.cpu.matmul.accumulators import sums_in_turns
+from mlirc.lowering.cpu.matmul.accumulators import unrolled_sums
 from mlirc.lowering.target import CpuTarget
 
 KEYS = 512  # keys of a block: a multiple of the lanes of every vector
@@ -232,7 +232,7 @@ class _DecodeWriter(AttentionWriter):
             return [wide.fma(raised, self.load_row(address, a.v, k), x) for k, x in enumerate(sums)]
 
         start = [wide.mul(load_scratch(e, place), factor) for place in places]
-        sums = sums_in_turns(e, (e.i64(0), count), 1, start, chains, add)
+        sums = unrolled_sums(e, (e.i64(0), count), 1, start, chains, add)
         for place, value in zip(places, sums, strict=True):
             store_scratch(e, value, place)
 

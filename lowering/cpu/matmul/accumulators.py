@@ -1,4 +1,4 @@
-"""Sums in registers, which every micro-kernel has: a step along k, and several sets of sums that take turns."""
+"""Sums in registers, which every micro-kernel has: a step along k, and a loop over k that is unrolled with several accumulators."""
 
 from collections.abc import Callable, Iterable, Sequence
 
@@ -7,7 +7,7 @@ from mlirc.lowering.cpu.emitter.scope import Range
 from mlirc.lowering.cpu.math.builder import Value
 
 
-def outer_product(
+def rank_one_update(
     rows: Iterable[Value], columns: Sequence[Value], sums: Sequence[Value], add: Callable[[Value, Value, Value], Value]
 ) -> list[Value]:
     """sums[i * len(columns) + j] + rows[i] * columns[j], as `add(row, column, sum)` computes it. `rows` may load a row when it is asked for."""
@@ -15,7 +15,7 @@ def outer_product(
     return [add(x, y, next(given)) for x in rows for y in columns]
 
 
-def sums_in_turns(
+def unrolled_sums(
     e: VectorEmitter,
     within: Range,
     step: int,

@@ -33,7 +33,7 @@ from mlirc.lowering.cpu.emitter.addresses import (
 from mlirc.lowering.cpu.emitter.emitter import VectorEmitter
 from mlirc.lowering.cpu.emitter.register_transpose import lane_sums
 from mlirc.lowering.cpu.math.builder import Value
-from mlirc.lowering.cpu.matmul.accumulators import outer_product, sums_in_turns
+from mlirc.lowering.cpu.matmul.accumulators import rank_one_update, unrolled_sums
 from mlirc.lowering.cpu.matmul.column_blocks import ColumnTilesWriter
 from mlirc.lowering.cpu.matmul.factors import Floats, Pairs
 from mlirc.lowering.cpu.matmul.match import Gemm
@@ -243,7 +243,7 @@ class DotWriter(ColumnTilesWriter):
 
         left = bool(self.length % many or self.k_block % many)
         within, zeros = (e.i64(0), steps), [wide.constant(0, F32)] * cells
-        sums = sums_in_turns(e, within, self.span, zeros, copies, span, fetch if fetches else None, left)
+        sums = unrolled_sums(e, within, self.span, zeros, copies, span, fetch if fetches else None, left)
         if self.length % self.span:
             spans = b.and_(steps, e.i64(-self.span))
             sums = e.loop(spans, steps, e.i64(self.lanes), sums, [wide.type_text(F32)] * len(sums), rest)
@@ -259,7 +259,7 @@ class DotWriter(ColumnTilesWriter):
         for part, of_part in enumerate(zip(*factors, strict=True)):
             first = part * cells if len(sums) > cells else 0
             x = (load_floats(self.e, self.row(i, k, part)) for i in range(rows))
-            sums[first : first + cells] = outer_product(x, of_part, sums[first : first + cells], self.times)
+            sums[first : first + cells] = rank_one_update(x, of_part, sums[first : first + cells], self.times)
         return sums
 
     def masked(self, k: Value, mask: Value, sums: list[Value], rows: int, columns: int) -> list[Value]:
@@ -267,7 +267,7 @@ class DotWriter(ColumnTilesWriter):
         e, cells = self.e, rows * columns
         factors = [load_floats(e, self.column(j, k), self.factor, mask=mask) for j in range(columns)]
         x = (load_floats(e, self.row(i, k)) for i in range(rows))
-        return [*outer_product(x, factors, sums[:cells], self.times), *sums[cells:]]
+        return [*rank_one_update(x, factors, sums[:cells], self.times), *sums[cells:]]
 
     def column(self, number: int, k: Value) -> Value:
         e, b = self.e, self.e.index

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from mlirc.lowering.cpu.emitter.addresses import BYTE, F32, PTR, SECOND_LEVEL, advance, call, prefetch
 from mlirc.lowering.cpu.emitter.emitter import VectorEmitter
 from mlirc.lowering.cpu.math.builder import Value
-from mlirc.lowering.cpu.matmul.accumulators import outer_product, sums_in_turns
+from mlirc.lowering.cpu.matmul.accumulators import rank_one_update, unrolled_sums
 from mlirc.lowering.cpu.matmul.factors import Floats, Pairs
 from mlirc.lowering.target import CpuTarget
 
@@ -169,7 +169,7 @@ class TileText:
             for j in range(tile.vectors)
         ]
         rows = (factors.load_element(e, advance(e, a, offset, factors.element)) for offset in self.offsets)
-        return outer_product(rows, columns, sums, partial(factors.multiply, e))
+        return rank_one_update(rows, columns, sums, partial(factors.multiply, e))
 
     def leave(self, sums: Sequence[Value], adds: bool) -> None:
         e, align = self.e, self.tile.align
@@ -195,7 +195,7 @@ class TileText:
         before = (lambda k, _: self.fetch(k, fetch)) if fetch else None
         with e.each(0, b.maximum(loop.count, e.i64(1)), block) as start:
             within = start, b.minimum(b.add(start, e.i64(block)), loop.count)
-            totals = sums_in_turns(e, within, 1, self.zeros(), copies, step, before)
+            totals = unrolled_sums(e, within, 1, self.zeros(), copies, step, before)
             for adding in e.either(b.or_(adds, b.ne(start, e.i64(0)))):
                 self.leave(totals, adding)
 

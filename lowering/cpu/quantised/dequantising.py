@@ -27,7 +27,7 @@ from mlirc.lowering.cpu.emitter.memory import load_vector
 from mlirc.lowering.cpu.emitter.register_transpose import lane_sums
 from mlirc.lowering.cpu.loops.frame import KernelText
 from mlirc.lowering.cpu.math.builder import Value, element_text
-from mlirc.lowering.cpu.matmul.accumulators import outer_product
+from mlirc.lowering.cpu.matmul.accumulators import rank_one_update
 from mlirc.lowering.cpu.matmul.column_blocks import ColumnTilesWriter
 from mlirc.lowering.cpu.matmul.factors import broadcast
 from mlirc.lowering.cpu.quantised.few_rows import FewRowsWriter
@@ -219,7 +219,7 @@ class QuantisedWriter(FewRowsWriter, ColumnTilesWriter):
         for h, of_half in enumerate(zip(*factors, strict=True)):
             places = (b.add(k, e.i64(i * self.length + h * self.lanes)) for i in range(self.rows))
             rows = (load_floats(e, advance(e, e.env["rows"], place)) for place in places)
-            sums = outer_product(rows, of_half, sums, wide.fma)
+            sums = rank_one_update(rows, of_half, sums, wide.fma)
         return sums
 
     def byte(self, k: Value) -> Value:

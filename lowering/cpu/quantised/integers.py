@@ -24,7 +24,7 @@ from mlirc.lowering.cpu.emitter.register_transpose import lane_sums
 from mlirc.lowering.cpu.loops.epilogue import finish_vector
 from mlirc.lowering.cpu.loops.frame import KernelText
 from mlirc.lowering.cpu.math.builder import Value
-from mlirc.lowering.cpu.matmul.accumulators import outer_product
+from mlirc.lowering.cpu.matmul.accumulators import rank_one_update
 from mlirc.lowering.cpu.matmul.column_blocks import ColumnTilesWriter
 from mlirc.lowering.cpu.matmul.match import Gemm
 from mlirc.lowering.cpu.quantised.few_rows import FewRowsWriter
@@ -153,7 +153,7 @@ class IntegerWriter(FewRowsWriter, ColumnTilesWriter):
             text = f'llvm.call_intrinsic "llvm.x86.{self.multiply_pairs}"({x}, {y}) : {types}'
             return wide.add(total, wide.emit(text, I32))
 
-        return outer_product(map(row, range(self.rows)), factors, sums, add)
+        return rank_one_update(map(row, range(self.rows)), factors, sums, add)
 
     def finish_vector(self, column: Value, sums: Sequence[Value], mask: Value | None) -> None:
         """The scalar work on the columns from `column` on, whose integer sums are at this address."""

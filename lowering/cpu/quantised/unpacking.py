@@ -21,7 +21,7 @@ from mlirc.lowering.cpu.emitter.addresses import BYTE, F32, advance, lanes_below
 from mlirc.lowering.cpu.emitter.scope import Range
 from mlirc.lowering.cpu.loops.frame import KernelText
 from mlirc.lowering.cpu.math.builder import Value
-from mlirc.lowering.cpu.matmul.accumulators import outer_product
+from mlirc.lowering.cpu.matmul.accumulators import rank_one_update
 from mlirc.lowering.cpu.matmul.factors import broadcast
 from mlirc.lowering.cpu.matmul.match import Gemm
 from mlirc.lowering.cpu.quantised.few_rows import FewRowsWriter
@@ -171,4 +171,4 @@ class UnpackingWriter(FewRowsWriter):
             e.nodes = ()
         start = advance(e, e.env["rows"], b.mul(k, e.i64(self.rows)))
         rows = (broadcast(wide, load_scalar(e, advance(e, start, e.i64(i)), F32), F32) for i in range(self.rows))
-        return outer_product(rows, weights, sums, wide.fma)
+        return rank_one_update(rows, weights, sums, wide.fma)
