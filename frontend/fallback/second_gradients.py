@@ -43,6 +43,8 @@ Drawn = tuple[list[torch.Tensor], list[torch.Tensor]]
 BATCH_NORM = ("input", "running_mean", "running_var", "weight", "bias", "training")
 STATISTICS = {"running_mean", "running_var"}
 
+OPERATORS = (torch._ops.OpOverload, torch._ops.OpOverloadPacket, torch._ops.HigherOrderOperator)
+
 _version = attrgetter("_version")
 
 
@@ -113,6 +115,7 @@ class Graph:
         self.written, shared = written_by(gm, self.statistics)
         if shared:
             self.why_not = "an input that the graph writes to shares memory with another one"
+        self.repeats_effects = has_operators_of_others(gm)
         self.devices = devices_of(inputs)
         self.draws: bool | None = None  # until a call was seen, nobody knows
         self.tell = tell
@@ -170,6 +173,13 @@ def statistics_of(gm: GraphModule) -> frozenset[int]:
         if node.users and is_static(node) and all(keeps_statistics(user, node) for user in node.users):
             found.add(k)
     return frozenset(found)
+
+
+def has_operators_of_others(gm: GraphModule) -> bool:
+    """Whether the graph may have effects besides the checks of aten's factorizations: it prints, or calls what is no aten operator."""
+    targets = [node.target for part in gm.modules() if isinstance(part, GraphModule) for node in part.graph.nodes]
+    operators = [t for t in targets if isinstance(t, OPERATORS)]
+    return any(getattr(t, "namespace", "") != "aten" or t.__name__.startswith("_print") for t in operators)
 
 
 def written_by(gm: GraphModule, statistics: Set[int]) -> tuple[frozenset[int], bool]:
@@ -278,6 +288,8 @@ def differentiable(graph: Graph, given: NotedCall, node: Any, gradients: list, f
         why_not = "an input of the compiled graph has been modified since"
     elif calls.returns_more_or_less(node, graph.statistics, graph.written):
         why_not = "the graph writes to its inputs"
+    elif graph.repeats_effects and calls.has_effects(node):
+        why_not = "the graph has effects, which would happen again"
     why: Exception = NoHistory(LIMIT + why_not)
     if not why_not:
         try:

@@ -77,7 +77,6 @@ def returns_more_or_less(node: Any, hidden: Collection[int], written: Collection
         return bool(
             not set(rewritten(node)).issubset(written)
             or len(views_of_bases(node)) != known.num_intermediate_bases
-            or known.tokens
             or function.maybe_subclass_metadata is not None
             or any(
                 info.mutates_metadata or (info.mutates_data and k not in written and k not in hidden)
@@ -86,6 +85,11 @@ def returns_more_or_less(node: Any, hidden: Collection[int], written: Collection
         )
     except AttributeError:
         return True
+
+
+def has_effects(node: Any) -> bool:
+    """Whether AOTAutograd orders effects in the call's graph: of prints, of the checks of factorizations. True where that is not known."""
+    return bool(getattr(getattr(type(node)._forward_cls, "metadata", None), "tokens", True))
 
 
 def rewritten(node: Any) -> list[int]:

@@ -467,3 +467,40 @@ def test_it_is_counted():
     torch.testing.assert_close(first, *autograd.grad(f(x), x))
     with pytest.raises(UnsupportedGraph, match="gradient of a gradient"):
         first.sum().backward()
+
+
+FACTORED = {
+    "inv": torch.linalg.inv,
+    "cholesky": torch.linalg.cholesky,
+    "solve": lambda x: torch.linalg.solve(x, x.sin()),
+    "power": lambda x: torch.linalg.matrix_power(x, -2),
+    "tensorinv": lambda x: torch.linalg.tensorinv(x[:, :, None], 1),
+}
+
+
+@pytest.mark.parametrize("name", FACTORED)
+def test_factorizations_that_check_their_matrix(name):
+    """AOTAutograd orders their checks as it orders prints, but a check may be made again."""
+    torch.manual_seed(0)
+    start = torch.randn(4, 4, dtype=torch.float64)
+    found = []
+    for f in (FACTORED[name], torch.compile(FACTORED[name], backend="mlirc")):
+        x = (start @ start.mT + torch.eye(4)).requires_grad_()
+        (first,) = autograd.grad(f(x).sin().sum(), x, create_graph=True)
+        found.append(autograd.grad(first.cos().sum(), x))
+    torch.testing.assert_close(*found)
+
+
+def test_an_effect_does_not_happen_twice():
+    def shown(x):
+        torch.ops.aten._print("seen")
+        return torch.linalg.inv(x).sin()
+
+    x = torch.eye(3, requires_grad=True)
+    try:
+        result = torch.compile(shown, backend="mlirc")(x).sum()
+    except UnsupportedGraph as error:
+        pytest.skip(f"{error}: the graph is not compiled")
+    with pytest.raises(RuntimeError, match="effects"):
+        (first,) = autograd.grad(result, x, create_graph=True)
+        first.sum().backward()
