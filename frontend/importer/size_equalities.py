@@ -4,6 +4,7 @@ A graph runs only for sizes that pass the guards. PyTorch itself replaces symbol
 a quotient, a remainder, a maximum as it is, even where it has noted what that equals: [s65, s39//s65] is then promised as [s65, 1].
 What no single size follows from, `16*(s0//2)*(s1//2) == 1024`, is a relation: sizes are its remainders, as in a division of polynomials.
 A guard that is no equation may leave one value all the same: `s97//2 < 2` says that s97 is 2 or 3, so that s97//2 is 1.
+Powers are divided first: where a batch and its heads have one symbol, s30**2//s30 == 2 says that s30 is 2.
 """
 
 from typing import Any
@@ -12,7 +13,7 @@ from weakref import WeakKeyDictionary
 import sympy
 from sympy.core.function import Application
 
-from mlirc.frontend.torch_compat.dynamo.symbolic_shapes import ShapeEnv
+from mlirc.frontend.torch_compat.dynamo.symbolic_shapes import FloorDiv, ShapeEnv
 
 _known: WeakKeyDictionary[ShapeEnv, tuple[int, dict[Any, Any], list[Any], dict[Any, Any]]] = WeakKeyDictionary()
 
@@ -21,7 +22,7 @@ def simplest(expr: sympy.Expr, environment: ShapeEnv) -> Any:
     """`expr` with what the guards say: sizes that are equal by one of them become equal expressions."""
     equal, relations, done = _equalities(environment)
     if expr not in done:
-        done[expr] = _reduced(_bounded(_rewritten(expr, equal), environment), relations)
+        done[expr] = _reduced(_bounded(_rewritten(expr, equal, environment), environment), relations)
     return done[expr]
 
 
@@ -36,12 +37,34 @@ def _bounded(expr: Any, environment: ShapeEnv) -> Any:
     return expr.xreplace(found)
 
 
-def _rewritten(expr: Any, equal: dict[Any, Any]) -> Any:
+def _rewritten(expr: Any, equal: dict[Any, Any], environment: ShapeEnv) -> Any:
+    expr = _divided(expr, environment)
     for _ in equal:  # an argument that is rewritten may make a function one of them
-        before, expr = expr, expr.xreplace(equal)
+        before, expr = expr, _divided(expr.xreplace(equal), environment)
         if expr == before:
             break
     return expr
+
+
+def _divided(expr: Any, environment: ShapeEnv) -> Any:
+    """`expr` with quotients without remainder as products: s0**2//s0 as s0, which PyTorch does of s0*s1//s0, not of powers."""
+    if not expr.has(sympy.Pow):
+        return expr
+    found = {}
+    for function in expr.atoms(FloorDiv):
+        quotient = _quotient(*function.args)
+        if quotient is not None and environment.bound_sympy(function.args[1]).lower >= 1:
+            found[function] = quotient
+    return _divided(expr.xreplace(found), environment) if found else expr
+
+
+def _quotient(dividend: Any, divisor: Any) -> Any:
+    """The sum of products that `divisor`, one product, times is `dividend`; else None."""
+    if divisor.is_Add:
+        return None
+    quotients = [term / divisor for term in sympy.Add.make_args(sympy.expand(dividend))]
+    wholes = [q.as_coeff_Mul() for q in quotients]
+    return sympy.Add(*quotients) if all(c.is_Integer and _is_product(rest) for c, rest in wholes) else None
 
 
 def _reduced(expr: Any, relations: list[Any]) -> Any:
@@ -117,7 +140,7 @@ def _solve(environment: ShapeEnv) -> tuple[dict[Any, Any], list[Any]]:
     while progress:  # what one equation says may make another one simple enough
         progress = False
         for guard in equations:
-            equation = _rewritten(guard, equal)
+            equation = _rewritten(guard, equal, environment)
             if not isinstance(equation, sympy.Eq):
                 continue
             learned = _solved(*equation.args)
@@ -125,7 +148,7 @@ def _solve(environment: ShapeEnv) -> tuple[dict[Any, Any], list[Any]]:
                 atom, value = learned
                 equal = {a: b.xreplace({atom: value}) for a, b in equal.items()} | {atom: value}
                 progress = True
-    rest = (_rewritten(guard, equal) for guard in equations)
+    rest = (_rewritten(guard, equal, environment) for guard in equations)
     sides: Any = (e.args for e in rest if isinstance(e, sympy.Eq))
     return equal, _reduced_by_each_other([sympy.expand(left - right) for left, right in sides])
 

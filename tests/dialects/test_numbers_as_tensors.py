@@ -72,3 +72,17 @@ def test_a_tensor_of_a_float_that_changes(name):
     x = torch.tensor([0.25, 2.0])
     for n in (-2, 3):
         torch.testing.assert_close(run(x, n), function(x, n))
+
+
+def test_quotients_of_numbers_are_kernels():
+    """PyTorch writes Python's floats as tensors where they are factors: a quotient of them is true_divide."""
+
+    def function(x, s, n):
+        return x * (s / 3), x * (s / n), x * (x.shape[0] / 7), x + 1 / s
+
+    torch._dynamo.reset()
+    statistics.reset()
+    run = torch.compile(function, backend="mlirc", dynamic=True)
+    for args in ((torch.ones(5), 1.37, 4), (torch.ones(7), 2.6, 7)):
+        torch.testing.assert_close(run(*args), function(*args))
+    assert not any(graph.aten or graph.fallback for graph in statistics.graphs)

@@ -41,7 +41,7 @@ class Mul(Binary, name="mul", aten=(aten.mul.Tensor, aten.mul.Scalar)):
     scalar = staticmethod(lambda b, x, y: b.and_(x, y) if b.dtype == torch.bool else b.mul(x, y))
 
 
-class Div(Binary, name="div", aten=(aten.div.Tensor, aten.div.Scalar)):
+class Div(Binary, name="div", aten=(aten.div.Tensor, aten.div.Scalar, aten.true_divide.Tensor)):
     """True division: integers divide as floats."""
 
     computes = "float"

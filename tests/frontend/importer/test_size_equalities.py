@@ -9,7 +9,7 @@ from torch.utils._sympy.functions import CeilToInt, FloorDiv, FloorToInt, ToFloa
 
 from mlirc.dialects.core.symbols import parse
 from mlirc.frontend.errors import UnsupportedGraph
-from mlirc.frontend.importer.size_equalities import _remainder, _solved
+from mlirc.frontend.importer.size_equalities import _quotient, _remainder, _solved
 from mlirc.frontend.importer.sizes import expression
 
 pytestmark = pytest.mark.thinned
@@ -122,6 +122,39 @@ def test_a_length_that_guards_make_a_number():
     x = torch.randn(3, 5)
     compiled = torch.compile(program, backend="mlirc", dynamic=True, options={"fallback": "error"})
     torch.testing.assert_close(compiled(x), program(x))
+
+
+def test_quotients_of_powers_of_one_size():
+    """A batch and its heads have one symbol where the first call has as many of both; that s**2//s is 2 a mask's expansion says."""
+
+    def program(x, y):
+        rows = x.flatten(0, 1)
+        scores = (rows @ rows.mT).reshape(x.shape[0], -1, x.shape[2], x.shape[2]) + y.expand(-1, 2, -1, -1)
+        return scores.flatten(0, 1).mT @ rows * x.sum()
+
+    torch._dynamo.reset()
+    compiled = torch.compile(program, backend="mlirc", dynamic=True, options={"fallback": "error"})
+    for n in (3, 5):
+        x, y = torch.randn(2, 2, n, 2, requires_grad=True), torch.randn(2, 1, n, n, requires_grad=True)
+        made, expected = (torch.autograd.grad(f(x, y).sum(), (x, y)) for f in (compiled, program))
+        torch.testing.assert_close(made, expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("dividend", "divisor", "quotient"),
+    [
+        ("a**2", "a", "a"),
+        ("6*a**3*b", "2*a**2", "3*a*b"),
+        ("a**2 + a*b", "a", "a + b"),
+        ("a**2 + 1", "a", None),
+        ("a", "a**2", None),
+        ("3*a**2", "2*a", None),
+    ],
+)
+def test_products_are_divided(dividend, divisor, quotient):
+    names = {name: sympy.Symbol(name, integer=True, positive=True) for name in "ab"}
+    given, by = (sympy.sympify(text, locals=names) for text in (dividend, divisor))
+    assert _quotient(given, by) == (quotient and sympy.sympify(quotient, locals=names))
 
 
 @pytest.mark.parametrize(("left", "right"), [("a", "11"), ("22", "2*a"), ("a", "b")])
