@@ -77,10 +77,11 @@ def routine_call(frame: Frame, op: Any, function: Any, operands: Sequence[HostBu
     name = routine_name(function, device)
     types: list[str] = []
     steps: list[Step] = []
+    inexact = gives_real_numbers(op)
     for argument, given in given_arguments(function, op):
         c_types, convert = conversion_of(argument, CONVERSIONS)
         types += c_types
-        steps.append(convert(frame, given, operands))
+        steps.append((scalar_of_real if convert is scalar and inexact else convert)(frame, given, operands))
     types += ["int64_t*" if kind == NUMBER else "AtenTensorHandle*" for kind in kinds]
     if tuple(types) != routines(device)[name]:
         raise NotNative("the routine's parameters are not those of the schema")
@@ -91,6 +92,15 @@ def routine_call(frame: Frame, op: Any, function: Any, operands: Sequence[HostBu
         return frame.text.call(f"aoti_torch_{device}_{name}", signature, *arguments, *places)
 
     return NativeCall(kinds, write)
+
+
+def gives_real_numbers(op: Any) -> bool:
+    """Whether all results have a dtype of floating-point or complex numbers, which an operand has too: no integer Scalar decides about it."""
+    given, made = (
+        [info_of(x).dtype for x in values if isinstance(x.type, ir.RankedTensorType)]
+        for values in (op.operands, op.results)
+    )
+    return bool(made) and all((dtype.is_floating_point or dtype.is_complex) and dtype in given for dtype in made)
 
 
 def one_device(op: Any) -> str:
@@ -224,10 +234,16 @@ def real(frame: Frame, given: Any, operands: Sequence[HostBuffer | Number]) -> S
 
 
 def scalar(frame: Frame, given: Any, operands: Sequence[HostBuffer | Number]) -> Step:
-    """The shim takes a double for a Scalar: an integer would turn into a float there, and change the result's dtype."""
+    """The shim takes a double for a Scalar: an integer would turn into a float there, and change the dtype of an integer's result."""
     if type(given) is int or isinstance(given, bool):
         raise NotNative("an integer Scalar")
     return real(frame, given, operands)
+
+
+def scalar_of_real(frame: Frame, given: Any, operands: Sequence[HostBuffer | Number]) -> Step:
+    """A Scalar that an integer as a double gives the same results for, up to 2**53."""
+    exact = type(given) is int and abs(given) <= 2**53
+    return real(frame, given, operands) if exact else scalar(frame, given, operands)
 
 
 def boolean(frame: Frame, given: Any, operands: Sequence[HostBuffer | Number]) -> Step:

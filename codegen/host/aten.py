@@ -13,6 +13,7 @@ from mlirc.codegen.aten.dispatcher_call import dispatcher_call
 from mlirc.codegen.aten.overridden_kernels import computes_otherwise
 from mlirc.codegen.aten.python_call import AtenCall
 from mlirc.codegen.aten.shim_call import NUMBER, UNWANTED, WANTED, NativeCall, NotNative, routine_call
+from mlirc.codegen.aten.view_call import view_call
 from mlirc.codegen.cuda.user_launch import triton_call
 from mlirc.codegen.frame.frame import Frame, HostBuffer, Number
 from mlirc.codegen.host.inputs import bind_result
@@ -71,7 +72,7 @@ def native_way(
         except NotNative as reason:
             return None, str(reason)
     why = ""
-    ways = (random_call, convolution_call, backward_call, routine_call, dispatcher_call)
+    ways = (view_call, random_call, convolution_call, backward_call, routine_call, dispatcher_call)
     for way in ways[-1:] if computes_otherwise(function) else ways:
         try:
             return way(frame, op, function, operands), ""
@@ -118,7 +119,8 @@ def call_natively(
         bind_result(frame, frame.owned(info, place))
         frame.at_site()
         # a result of the graph must be no view: it becomes a new tensor, except where that would lose a complex one's conjugate flag
-        as_new = "true" if is_returned(result) and not info.dtype.is_complex else "false"
+        in_memory = not info.dtype.is_complex or frame.op == "aten.view_as_complex.default"
+        as_new = "true" if is_returned(result) and in_memory else "false"
         status = frame.runtime("restride", place, *frame.layout(info), *frame.kind(info), as_new)
         text.line(f"store i64 {text.value(f'sext i32 {status} to i64')}, ptr %index")
         frame.check(status)

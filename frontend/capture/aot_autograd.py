@@ -16,7 +16,7 @@ from mlirc.frontend.budget import pace
 from mlirc.frontend.cache.trace_cache import CachedTrace
 from mlirc.frontend.capture.attention_masks import SDPA, drop_known_masks
 from mlirc.frontend.capture.complex_pairs import pair_complex
-from mlirc.frontend.capture.complex_parts import split_complex
+from mlirc.frontend.capture.complex_parts import compute_conjugates, split_complex
 from mlirc.frontend.capture.flex_attention import expand_flex_attention
 from mlirc.frontend.capture.quantized_operators import quantized_operators
 from mlirc.frontend.capture.shared_heads import share_heads
@@ -185,6 +185,7 @@ def adapt(kind: str, gm: GraphModule, inputs: Sequence[Any]) -> None:
     name_random_states(gm)
     split_complex(gm)
     pair_complex(gm)
+    compute_conjugates(gm)
     if kind == "inference":
         check(gm)
         if any(is_shared_region(node.target) for node in gm.graph.nodes):

@@ -4,7 +4,7 @@ before:  %z = zeros([8, 9], complex64);  %s = slice_scatter(%z, %w, 1, 0, 6);  %
 after:   %z = full([8, 9, 2], 0.0);  %s = slice_scatter(%z, view_as_real(%w), 1, 0, 6);  %i = fft_c2r(view_as_complex(%s))
 
 What is written to slices of a complex tensor is the whole tensor, copied, in a functional graph. A chain is rewritten where it makes more
-copies than it has ends. complex_parts.py has chains that compute; of sums and negatives ATen's kernels give other signs of zeros than real ones.
+copies than it has ends, or a clone. complex_parts.py has chains that compute; of sums and negatives ATen's kernels give other signs of zeros than real ones.
 """
 
 from collections.abc import Callable
@@ -59,6 +59,10 @@ def gains(chain: list[Node]) -> bool:
     read = {x for node in chain for x in complex_operands(node) if x not in inside}
     written = [node for node in chain if any(user not in inside for user in node.users)]
     copied = sum(0 if node.target in VIEWS else 1 + (node.target in TWICE) for node in chain)
+    if any(node.target is aten.clone.default for node in chain):
+        return (
+            True  # ATen copies what lies transposed one number after another, and its format is for Python alone to say
+        )
     return copied > sum(x.target is not aten.view_as_complex.default for x in read) + len(written)
 
 

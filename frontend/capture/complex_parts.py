@@ -17,17 +17,48 @@ import torch
 from torch.fx import GraphModule, Node
 
 from mlirc.frontend.capture.complex_chains import PART, VIEWS, ChainRewriter, rewrite_chains
+from mlirc.frontend.torch_compat.fake_tensors import detect_fake_mode
 
 aten = torch.ops.aten
 Parts = tuple[Any, Any]
 BOUNDARY = 1.6  # what reading or writing a complex tensor by its parts costs, in products of complex tensors by ATen
 EXPONENTIAL = 50
 """What ATen's exponential of complex numbers costs, which is computed one number after another, in the same."""
+DIVISION = 8  # what ATen's division costs, likewise
 
 
 def split_complex(gm: GraphModule) -> None:
     """Rewrites an ATen graph in place."""
     rewrite_chains(gm, is_elementwise, may_be, gains, PartsRewriter)
+
+
+def compute_conjugates(gm: GraphModule) -> None:
+    """Computes the conjugates that no chain does: as a flag of a tensor, which kernels do not know, they would be made from Python."""
+    found = [
+        node
+        for node in gm.graph.nodes
+        if node.target is aten._conj.default and is_on_cpu(node) and not is_returned(node)
+    ]
+    mode = detect_fake_mode([node.meta["val"] for node in found])
+    if mode is None:
+        return
+    for node in found:
+        (x,) = node.all_input_nodes
+        with mode, torch.no_grad():
+            made = aten._conj_physical.default(x.meta["val"])
+        if x.meta["val"].is_conj() or made.is_conj() or made.stride() != node.meta["val"].stride():
+            continue
+        node.target = aten._conj_physical.default
+        node.meta = {name: told for name, told in node.meta.items() if name != "original_aten"}
+    gm.recompile()
+
+
+def is_on_cpu(node: Node) -> bool:
+    """Whether the node's operand is a tensor in the memory of a CPU as it is."""
+    values: list[Any] = [x.meta.get("val") for x in node.all_input_nodes]
+    return bool(values) and all(
+        isinstance(x, torch.Tensor) and x.layout is torch.strided and x.device.type == "cpu" for x in values
+    )
 
 
 # ---- which chains
@@ -38,14 +69,18 @@ def is_elementwise(node: Node) -> bool:
     if node.target not in RULES or not isinstance(node.meta.get("val"), torch.Tensor):
         return False
     inputs: list[Any] = [x.meta.get("val") for x in node.all_input_nodes]
-    if not all(isinstance(x, torch.Tensor) and x.layout is torch.strided and x.device.type == "cpu" for x in inputs):
+    if not is_on_cpu(node):
         return False
     if node.target is aten.complex.default and inputs[0].shape != inputs[-1].shape:
         return False
     dtypes = {x.dtype for x in (node.meta["val"], *inputs) if x.is_complex()}
     if len(dtypes) != 1 or not dtypes <= PART.keys():
         return False
-    return node.target not in MULTIPLICATIONS | SUMS or not node.kwargs  # a sum may have a factor
+    if node.target is aten.constant_pad_nd.default and any(node.args[2:]):
+        return False
+    if node.target is aten.rsub.Scalar and len(node.args) > 2:
+        return False
+    return node.target not in WITHOUT_KEYWORDS or not node.kwargs  # a sum may have a factor
 
 
 def may_be(node: Node, chosen: set[Node]) -> bool:
@@ -148,6 +183,54 @@ def total(rewrite: PartsRewriter, node: Node) -> Parts:
     return re, im
 
 
+def difference_from(rewrite: PartsRewriter, node: Node) -> Parts:
+    """aten.rsub.Scalar: a number less a tensor."""
+    pairs: Iterable = zip(rewrite.parts(node.args[1]), of_real(rewrite, node, node.args[0]), strict=True)
+    re, im = (combined(rewrite, "sub", x, y) for x, y in pairs)
+    return re, im
+
+
+def divided(rewrite: PartsRewriter, node: Node) -> Parts:
+    return quotient(rewrite, *(of_real(rewrite, node, x) for x in node.args))
+
+
+def inverse(rewrite: PartsRewriter, node: Node) -> Parts:
+    return quotient(rewrite, (1.0, 0.0), rewrite.parts(node.args[0]))
+
+
+def quotient(rewrite: PartsRewriter, over: Parts, under: Parts) -> Parts:
+    """Smith's division, as ATen's: by the larger part of the divisor and the ratio of both. A zero divides each part."""
+    call = rewrite.call
+    like = next(x for x in (*over, *under) if isinstance(x, Node))
+    a, b, c, d = (x if isinstance(x, Node) else call(aten.full_like.default, like, x) for x in (*over, *under))
+    sizes = call(aten.abs.default, c), call(aten.abs.default, d)
+    first = call(aten.ge.Tensor, *sizes)
+    (more, less), (x, y) = (
+        (call(aten.where.self, first, p, q), call(aten.where.self, first, q, p)) for p, q in ((c, d), (a, b))
+    )
+    ratio = call(aten.div.Tensor, less, more)
+    scale = call(aten.reciprocal.default, call(aten.add.Tensor, more, call(aten.mul.Tensor, less, ratio)))
+    by_ratio = call(aten.mul.Tensor, x, ratio)
+    turned = call(aten.sub.Tensor, y, by_ratio), call(aten.sub.Tensor, by_ratio, y)
+    re = call(aten.add.Tensor, x, call(aten.mul.Tensor, y, ratio))
+    im = call(aten.where.self, first, *turned)
+    by_zero = call(aten.bitwise_and.Tensor, *(call(aten.eq.Scalar, part, 0.0) for part in (c, d)))
+    re, im = (
+        call(aten.where.self, by_zero, call(aten.div.Tensor, p, sizes[0]), call(aten.mul.Tensor, q, scale))
+        for p, q in ((a, re), (b, im))
+    )
+    return re, im
+
+
+def direction(rewrite: PartsRewriter, node: Node) -> Parts:
+    """aten.sgn: a number over its absolute value; 0 of 0."""
+    parts, call = rewrite.parts(node.args[0]), rewrite.call
+    size = call(aten.hypot.default, *parts)
+    still = call(aten.eq.Scalar, size, 0.0)
+    re, im = (call(aten.where.ScalarSelf, still, 0.0, call(aten.div.Tensor, x, size)) for x in parts)
+    return re, im
+
+
 def combined(rewrite: PartsRewriter, name: str, x: Any, y: Any) -> Any:
     """The sum, difference or product of two tensors or numbers."""
     if not isinstance(x, Node) and not isinstance(y, Node):
@@ -207,7 +290,7 @@ def both(rewrite: PartsRewriter, node: Node) -> Parts:
 
 
 def moved(rewrite: PartsRewriter, node: Node) -> Parts:
-    """A view or copy: the same of each part."""
+    """A view, copy, sum or gradient of a view: the same of each part."""
     first, *rest = node.args
     parts = rewrite.parts(first)
     if node.target is aten.view.default:
@@ -216,13 +299,36 @@ def moved(rewrite: PartsRewriter, node: Node) -> Parts:
     return re, im
 
 
-MULTIPLICATIONS = {aten.mul.Tensor}
+def spread(rewrite: PartsRewriter, node: Node) -> Parts:
+    """aten.slice_scatter: each part of the source is written to the part of the tensor."""
+    x, source, *rest = node.args
+    pairs: Iterable = zip(*(of_real(rewrite, node, one) for one in (x, source)), strict=True)
+    re, im = (rewrite.call(node.target, p, q, *rest, **node.kwargs) for p, q in pairs)
+    return re, im
+
+
+MULTIPLICATIONS = {aten.mul.Tensor, aten.mul.Scalar}
+DIVISIONS = {aten.div.Tensor, aten.div.Scalar}
 SUMS = {aten.add.Tensor, aten.sub.Tensor}
-COSTS: dict[Any, float] = {aten.exp.default: EXPONENTIAL, aten.abs.default: 2}
+REDUCTIONS = {aten.sum.default, aten.sum.dim_IntList}
+WITHOUT_KEYWORDS = MULTIPLICATIONS | DIVISIONS | SUMS | REDUCTIONS
+GROWN = {aten.slice_backward.default, aten.select_backward.default, aten.constant_pad_nd.default}
+COSTS: dict[Any, float] = {
+    aten.exp.default: EXPONENTIAL,
+    aten.abs.default: 2,
+    aten.sgn.default: 2,
+    aten.reciprocal.default: DIVISION,
+    **dict.fromkeys(DIVISIONS, DIVISION),
+}
 RULES: dict[Any, Callable[[PartsRewriter, Node], Any]] = {
     **dict.fromkeys(MULTIPLICATIONS, multiplied),
+    **dict.fromkeys(DIVISIONS, divided),
     **dict.fromkeys(SUMS, total),
-    **dict.fromkeys([*VIEWS, aten.clone.default], moved),
+    **dict.fromkeys([*VIEWS, *GROWN, *REDUCTIONS, aten.clone.default], moved),
+    aten.slice_scatter.default: spread,
+    aten.reciprocal.default: inverse,
+    aten.rsub.Scalar: difference_from,
+    aten.sgn.default: direction,
     aten.neg.default: negative,
     aten._conj.default: conjugate,
     aten.exp.default: exponential,

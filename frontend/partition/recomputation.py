@@ -53,6 +53,8 @@ def partition(joint: GraphModule, inputs: Any, **options: Any) -> tuple[GraphMod
         if is_rounded_log_softmax(node):  # the logits, which a model returns, are saved in its place
             node.meta["recompute"] = CheckpointPolicy.MUST_RECOMPUTE
     for node in joint.graph.nodes:
+        if shows_conjugates(node):  # what it shows is saved in its place, which a program need not compute
+            node.meta.setdefault("recompute", CheckpointPolicy.MUST_RECOMPUTE)
         if node.target in ELEMENTWISE and is_on_gpu(node.meta["val"]):
             node.meta[STOOD_FOR] = node.target
             node.kwargs = {"approximate": str(node.target)}  # so that no two operators are taken for the same
@@ -70,6 +72,12 @@ def partition(joint: GraphModule, inputs: Any, **options: Any) -> tuple[GraphMod
         if stand_ins:
             gm.recompile()
     return graphs
+
+
+def shows_conjugates(node: Node) -> bool:
+    value = node.meta.get("val")
+    is_view = isinstance(node.target, OpOverload) and node.target.is_view
+    return is_view and isinstance(value, torch.Tensor) and value.is_conj()
 
 
 def keep_what_reads_overwritten_inputs(joint: GraphModule) -> None:

@@ -4,6 +4,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+import mlirc
+
 CALLS = {
     "attention": (lambda q, k: F.scaled_dot_product_attention(q, k, k), [(2, 4, 5, 8), (2, 4, 3, 8)]),
     "grouped": (lambda q, k: F.scaled_dot_product_attention(q, k, k, enable_gqa=True), [(2, 4, 5, 8), (2, 2, 3, 8)]),
@@ -68,3 +70,24 @@ def described(x):
         except RuntimeError as error:
             told.append(str(error))
     return told
+
+
+def test_pairs_and_complex_numbers_are_one_memory():
+    """Of an argument, of a part of one, of an operator's result and of a kernel's; none through Python, and no result is a view."""
+
+    def fn(z, x):
+        pairs = torch.view_as_real(torch.fft.fft(z[1:]))
+        moved = torch.view_as_real(z[:, 1:]).flip(0)
+        whole = torch.fft.ifft(torch.view_as_complex(x * 2))
+        return pairs * 2, moved, whole, torch.view_as_complex(x + 1), torch.view_as_complex(x[1:]).sum()
+
+    z, x = torch.randn(3, 4, dtype=torch.complex64), torch.randn(3, 4, 2)
+    options = {"fallback": "error"}
+    made = torch.compile(fn, backend="mlirc", options=options)(z, x)
+    torch.testing.assert_close(made, fn(z, x))
+    assert not any(one._is_view() for one in made)
+    made[3].add_(1)
+    torch._dynamo.reset()
+    (graph,) = mlirc.explain(fn)(z, x).data["graphs"]
+    assert graph["aten"].keys() >= {"aten.view_as_real.default", "aten.view_as_complex.default"}
+    assert not graph["through_python"]

@@ -60,6 +60,9 @@ STEPS = [
     lambda z, y, x: torch.complex(z.real, x + z.imag) * 0.5,
     lambda z, y, x: z[..., :1] * 0.5 + z.reshape(-1).unflatten(0, z.shape),
     lambda z, y, x: torch.view_as_complex(torch.view_as_real(z) * 0.5),
+    lambda z, y, x: z / (y + 3) + x / (2 + z.exp()),
+    lambda z, y, x: (1.5 - z).mul(0.5).reciprocal() / 4,
+    lambda z, y, x: z * 0.5 + torch.nn.functional.pad(z[:, 1:], (1, 0)) - z.sum(-1, keepdim=True) * 0.125,
 ]
 
 
@@ -75,6 +78,34 @@ def test_chains_and_their_gradients(seed):
         torch.testing.assert_close(one, other, atol=1e-5, rtol=1e-5)
     for one, other in zip(ours, theirs, strict=True):
         torch.testing.assert_close(one.grad, other.grad, atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128])
+def test_quotients_and_directions_of_special_values(dtype):
+    parts = (0.0, -0.0, 1.0, -2.5, 3e30, 1e-30, math.inf, -math.inf, math.nan)
+    z = torch.tensor([complex(x, y) for x in parts for y in parts], dtype=dtype)
+    quotients = lambda z: tuple(map(torch.view_as_real, (z[:, None] / z, 1 / z, z / 4, (1 - z) / z)))
+    assert calls(quotients, z) == {"aten.view_as_real.default", "aten.view_as_complex.default"}
+    torch.testing.assert_close(compiled(quotients)(z), quotients(z), equal_nan=True)
+    directions = lambda z: (z.sgn() / (3 + z.sgn())).abs()
+    assert "aten.sgn.default" not in calls(directions, z)
+    torch.testing.assert_close(compiled(directions)(z), directions(z), equal_nan=True)
+
+
+def test_conjugates_are_neither_saved_nor_made_from_python():
+    """Of a product's gradient and a matrix product's, whose operand lies transposed; a conjugate that is returned stays a flag."""
+    z, w = (torch.randn(3, 4, 4, dtype=torch.complex64, requires_grad=True) for _ in range(2))
+    fn = lambda z, w: (torch.bmm(z, w.mT) @ w.mT).abs().sum() + (z / (w + 2)).sum().abs()
+    ours = compiled(fn)(z, w)
+    ours.backward()
+    made = z.grad, w.grad
+    z.grad = w.grad = None
+    fn(z, w).backward()
+    torch.testing.assert_close(made, (z.grad, w.grad))
+    torch._dynamo.reset()
+    for graph in mlirc.explain(fn)(z, w).data["graphs"]:
+        assert not graph["through_python"], graph["kind"]
+    assert compiled(lambda z: (z * 2).conj())(z.detach()).is_conj()
 
 
 def test_a_product_alone_is_a_call():
