@@ -4,7 +4,8 @@ before:  %z = zeros([8, 9], complex64);  %s = slice_scatter(%z, %w, 1, 0, 6);  %
 after:   %z = full([8, 9, 2], 0.0);  %s = slice_scatter(%z, view_as_real(%w), 1, 0, 6);  %i = fft_c2r(view_as_complex(%s))
 
 What is written to slices of a complex tensor is the whole tensor, copied, in a functional graph. A chain is rewritten where it makes more
-copies than it has ends, or a clone. complex_parts.py has chains that compute; of sums and negatives ATen's kernels give other signs of zeros than real ones.
+copies than it has ends, or a clone. complex_parts.py has chains that compute; of sums and negatives ATen's kernels give other signs of zeros
+than real ones.
 """
 
 from collections.abc import Callable
@@ -90,6 +91,29 @@ class PairsRewriter(ChainRewriter):
         return self.known[x]
 
 
+# ---- the last dimension, with the parts of its numbers in it: a mask of its elements then holds for whole vectors
+
+
+def flat(rewrite: PairsRewriter, x: Node) -> Node:
+    *sizes, last = x.meta["val"].shape
+    return rewrite.call(aten.view.default, rewrite.as_new(rewrite.pairs(x)), [*sizes, 2 * last])
+
+
+def unflat(rewrite: PairsRewriter, x: Node) -> Node:
+    *sizes, last = x.meta["val"].shape
+    return rewrite.call(aten.view.default, x, [*sizes, last // 2, 2])
+
+
+def bounds_of(node: Node, sizes: Any, dim: int, rest: Any) -> tuple[int, int] | None:
+    """Where a slice of the last dimension begins and ends in a flat tensor; None for other slices, steps and symbols."""
+    start, end, step = (*rest, *(None, None, None)[len(rest) :])
+    known = all(type(n) is int for n in (*sizes, start or 0, end or 0))
+    if node.target not in SLICES or step not in (None, 1) or not known or dim % len(sizes) != len(sizes) - 1:
+        return None
+    first, last, _ = slice(start, end).indices(sizes[-1])
+    return 2 * first, 2 * max(first, last)
+
+
 def rank(x: Node) -> int:
     return x.meta["val"].dim()
 
@@ -110,11 +134,18 @@ def along(rewrite: PairsRewriter, node: Node, x: Node, dim: int = 0, *rest: Any)
 
 
 def scattered(rewrite: PairsRewriter, node: Node, x: Node, source: Node, dim: int = 0, *rest: Any) -> Node:
+    bounds = bounds_of(node, x.meta["val"].shape, dim, rest)
+    if bounds:
+        return unflat(rewrite, rewrite.call(node.target, flat(rewrite, x), flat(rewrite, source), rank(x) - 1, *bounds))
     return rewrite.call(node.target, rewrite.pairs(x), rewrite.pairs(source), dim % rank(x), *rest)
 
 
 def grown(rewrite: PairsRewriter, node: Node, x: Node, sizes: Any, dim: int, *rest: Any) -> Node:
     """slice_backward and select_backward."""
+    bounds = bounds_of(node, sizes, dim, rest)
+    if bounds:
+        whole = [*sizes[:-1], 2 * sizes[-1]]
+        return unflat(rewrite, rewrite.call(node.target, flat(rewrite, x), whole, rank(x) - 1, *bounds, 1))
     return rewrite.call(node.target, rewrite.pairs(x), [*sizes, 2], dim % rank(node), *rest)
 
 
@@ -136,6 +167,10 @@ def rolled(rewrite: PairsRewriter, node: Node, x: Node, shifts: Any, dims: Any =
 
 
 def padded(rewrite: PairsRewriter, node: Node, x: Node, pad: Any, *value: Any) -> Node:
+    if all(type(n) is int for n in (*x.meta["val"].shape, *pad)):
+        before, behind, *rest = pad
+        whole = [2 * before, 2 * behind, *rest]
+        return unflat(rewrite, rewrite.call(node.target, flat(rewrite, x), whole, 0.0))
     return rewrite.call(node.target, rewrite.pairs(x), [0, 0, *pad], 0.0)
 
 
@@ -145,6 +180,7 @@ def zeros(rewrite: PairsRewriter, node: Node, sizes: Any) -> Node:
 
 
 ZEROS = {aten.zeros.default, aten.new_zeros.default, aten.zeros_like.default, aten.new_empty_strided.default}
+SLICES = {aten.slice_scatter.default, aten.slice_backward.default}
 TWICE = {aten.slice_backward.default, aten.select_backward.default}  # write zeros, then a part of these
 TYPE = {"dtype", "layout", "device"}
 ROW_MAJOR = (None, torch.contiguous_format, torch.preserve_format)
