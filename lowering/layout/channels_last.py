@@ -39,6 +39,18 @@ def relaid(x: ir.Value, info: TensorInfo) -> ir.Value:
     return create("copy", [x], [type_of(info)]).out
 
 
+def in_channels_last(x: ir.Value) -> ir.Value:
+    return relaid(x, channels_last(info_of(x)))
+
+
+def is_put_back(op: Any) -> bool:
+    """Whether `op` copies an image out of channels-last order. The forward graph saves images in that order."""
+    if op.operation.name != "mlirc.copy":
+        return False
+    x, out = info_of(op.operands[0]), info_of(op.results[0])
+    return x.rank >= 3 and x != out and x == channels_last(x) and x.device == out.device
+
+
 def spread_channels_last(
     block: ir.Block, restored: dict[ir.Value, ir.Value], allows: Callable[[Any], bool], everywhere: bool = False
 ) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 from mlirc.dialects.core.bindings import ir
 from mlirc.dialects.core.symbols import Int, product
 from mlirc.dialects.core.tensor_types import info_of
-from mlirc.lowering.layout.channels_last import are_images, channels_last, is_reduction, keeps_order
+from mlirc.lowering.layout.channels_last import are_images, channels_last, is_put_back, is_reduction, keeps_order
 from mlirc.lowering.layout.joined_images import Regions
 from mlirc.lowering.layout.moved_views import moved_view
 
@@ -68,11 +68,3 @@ def keeps_image(x: ir.Value, op: Any) -> bool:
         source = info_of(op.operands[0])
         return source.rank >= 3 and moved_view(op, channels_last(source).stride) is not None
     return are_images(info, out, name) and 0 not in info.stride
-
-
-def is_put_back(op: Any) -> bool:
-    """Whether `op` copies an image out of channels-last order. The forward graph saves images in that order."""
-    if op.operation.name != "mlirc.copy":
-        return False
-    x, out = info_of(op.operands[0]), info_of(op.results[0])
-    return x.rank >= 3 and x != out and x == channels_last(x) and x.device == out.device == "cpu"

@@ -26,7 +26,7 @@ from mlirc.lowering.fusion.convolution_users import (
     only_user,
 )
 from mlirc.lowering.kernel.typical_sizes import static
-from mlirc.lowering.layout.channels_last import channels_last, spread_channels_last
+from mlirc.lowering.layout.channels_last import channels_last, in_channels_last, spread_channels_last
 from mlirc.lowering.layout.wide_images import as_wide, of_rank
 from mlirc.lowering.module.target_attribute import target_of
 from mlirc.lowering.pipeline.ledger import Ledger
@@ -114,7 +114,7 @@ def fold(op: Any, fixed: set) -> tuple[ir.Value, ir.Value]:
     if norm is not None:
         chain.append(norm)
     value = chain[-1].results[0]
-    kernel = direct if is_direct(op) else matmul_of if is_matmul(op) else grouped if is_grouped(op) else None
+    kernel = matmul_of if is_matmul(op) else fused if is_direct(op) or is_grouped(op) else None
     if kernel is not None:
         with ir.InsertionPoint(chain[-1]), chain[-1].location:
             made = kernel(op, norm, channels_last(as_wide(info_of(value))))
@@ -177,20 +177,18 @@ def is_ours(op: Any) -> bool:
 
 def own_call(op: Any, norm: Any | None, other: ir.Value | None, relu: bool, info: TensorInfo) -> ir.Value:
     x, w, *bias = op.operands
-    _, _, _, stride, padding, dilation, transposed, more, _ = arguments(op)
+    transposed, more, _ = arguments(op)[6:]
     factors = {"shift": bias[0]} if bias else {}
     if norm is not None:
         scale, shift = folded_factors(bias, norm, info.dtype)
         factors = {"scale": scale, "shift": shift}
-    windows = {"stride": along(stride, 1), "padding": along(padding, 0), "dilation": along(dilation, 1)}
-    attributes = windows | {"after": [*factors, *["relu"] * relu]}
+    attributes = windows_of(op) | {"after": ", ".join([*factors, *["relu"] * relu])}
     if transposed:
-        attributes["more"] = along(more, 0)
-    texts = {name: ", ".join(map(str, items)) for name, items in attributes.items()}
+        attributes["more"] = ", ".join(map(str, along(more, 0)))
     images = [in_channels_last(x), w, *([in_channels_last(other)] if other is not None else [])]
     images = [of_rank(image, 4) for image in images]
     name = "transposed_convolution" if transposed else "convolution" if other is None else "convolution_add"
-    return create(name, [*images, *factors.values()], [type_of(info)], texts).out
+    return create(name, [*images, *factors.values()], [type_of(info)], attributes).out
 
 
 def is_direct(op: Any) -> bool:
@@ -203,21 +201,6 @@ def is_direct(op: Any) -> bool:
     return (depthwise or few) and not transposed and w.dtype == F32 and math.prod(taps) > 1 and max(taps) <= MOST_TAPS
 
 
-def direct(op: Any, norm: Any | None, info: TensorInfo) -> ir.Value:
-    """The convolution of a type like `info`: filters lie innermost in its weights too."""
-    x, w, *bias = op.operands
-    w, shift = folded_parameters(w, bias, norm, F32) if norm is not None else (w, bias[0] if bias else None)
-    w, (_, _, _, stride, padding, dilation, _, _, groups) = of_rank(w, 4), arguments(op)
-    filters, _, height, width = info_of(w).shape
-    strides = (1, height * width * filters, width * filters, filters)
-    w = create("copy", [w], [type_of(TensorInfo(F32, info_of(w).shape, strides))]).out
-    windows = {"stride": along(stride, 1), "padding": along(padding, 0), "dilation": along(dilation, 1)}
-    texts = {name: ", ".join(map(str, items)) for name, items in windows.items()}
-    x = of_rank(in_channels_last(x) if groups > 1 else x, 4)  # few channels are read where they are
-    made = create("fused_convolution", [x, w], [type_of(info)], texts).out
-    return made if shift is None else create("add", [made, append_ones(GraphBuilder(), shift, 2)], [type_of(info)]).out
-
-
 def is_grouped(op: Any) -> bool:
     """Whether it becomes a kernel that computes each group's filters from this group's channels."""
     (x, w), out = (info_of(v) for v in list(op.operands)[:2]), info_of(op.results[0])
@@ -227,17 +210,27 @@ def is_grouped(op: Any) -> bool:
     return fits and generates_groups(channels, taps, target_of(op).cpu)
 
 
-def grouped(op: Any, norm: Any | None, info: TensorInfo) -> ir.Value:
-    """The convolution of a type like `info`."""
+def fused(op: Any, norm: Any | None, info: TensorInfo) -> ir.Value:
+    """The kernel that the convolution becomes, of a type like `info`: filters lie innermost in its weights too."""
     x, w, *bias = op.operands
     w, shift = folded_parameters(w, bias, norm, F32) if norm is not None else (w, bias[0] if bias else None)
-    w, (_, _, _, stride, padding, dilation, _, _, groups) = of_rank(w, 4), arguments(op)
-    w = in_vectors(w, target_of(op).cpu.lanes(F32))
-    windows = {"stride": along(stride, 1), "padding": along(padding, 0), "dilation": along(dilation, 1)}
-    texts = {name: ", ".join(map(str, items)) for name, items in windows.items()}
-    x = of_rank(in_channels_last(x), 4)
-    made = create("grouped_convolution", [x, w], [type_of(info)], texts | {"groups": str(groups)}).out
+    w, groups, attributes = of_rank(w, 4), arguments(op)[-1], windows_of(op)
+    if is_direct(op):
+        filters, _, height, width = info_of(w).shape
+        strides = (1, height * width * filters, width * filters, filters)
+        w, name = create("copy", [w], [type_of(TensorInfo(F32, info_of(w).shape, strides))]).out, "fused_convolution"
+    else:
+        w, name = in_vectors(w, target_of(op).cpu.lanes(F32)), "grouped_convolution"
+        attributes["groups"] = str(groups)
+    x = of_rank(in_channels_last(x) if groups > 1 else x, 4)  # few channels are read where they are
+    made = create(name, [x, w], [type_of(info)], attributes).out
     return made if shift is None else create("add", [made, append_ones(GraphBuilder(), shift, 2)], [type_of(info)]).out
+
+
+def windows_of(op: Any) -> dict[str, str]:
+    """The settings of a convolution for height and width, as the attributes of ops of ours."""
+    settings = zip(("stride", "padding", "dilation"), arguments(op)[3:6], (1, 0, 1), strict=True)
+    return {name: ", ".join(map(str, along(numbers, height))) for name, numbers, height in settings}
 
 
 def in_vectors(w: ir.Value, lanes: int) -> ir.Value:
@@ -281,9 +274,3 @@ def matmul_of(op: Any, norm: Any | None, info: TensorInfo) -> ir.Value:
     made = made if scale is None else g.mul(made, scale)
     made = made if shift is None else g.add(made, shift)
     return g.view(made, info.shape, info.stride, [(a * height + c) * width + d, b])
-
-
-def in_channels_last(x: ir.Value) -> ir.Value:
-    """`x`, or a copy that a kernel makes: the library's own takes longer."""
-    info = channels_last(info_of(x))
-    return x if info_of(x) == info else create("copy", [x], [type_of(info)]).out

@@ -16,8 +16,14 @@ from mlirc.lowering.cpu.convolution.choice import Choice, along, choice_of_slice
 from mlirc.lowering.cpu.convolution.depthwise_graph import depthwise_weight_gradient
 from mlirc.lowering.cpu.convolution.volumes import Depth, volume_gradient, volume_result, volume_weight_gradient
 from mlirc.lowering.fusion.aten_calls import arguments, call_aten, called
-from mlirc.lowering.layout.channels_last import channels_last, relaid, spread_channels_last
-from mlirc.lowering.layout.convolution_regions import is_put_back, regions_of
+from mlirc.lowering.layout.channels_last import (
+    channels_last,
+    in_channels_last,
+    is_put_back,
+    relaid,
+    spread_channels_last,
+)
+from mlirc.lowering.layout.convolution_regions import regions_of
 from mlirc.lowering.layout.wide_images import as_wide, of_rank
 from mlirc.lowering.module.target_attribute import target_of
 from mlirc.lowering.pipeline.ledger import Ledger
@@ -148,7 +154,7 @@ class ConvolutionCall:
         stride, padding, dilation, transposed, more, groups = arguments(op)[3 + backward :][:6]
         mask = arguments(op)[-1] if backward else []
         given = [along(stride, 1), along(padding, 0), along(dilation, 1), transposed, along(more, 0), groups]
-        images = [relaid(x, channels_last(info_of(x))) for x in tensors(op)[: 1 + backward]]
+        images = [in_channels_last(x) for x in tensors(op)[: 1 + backward]]
         infos = [as_wide(info_of(result)) for result in op.results]
         values = [*images, *tensors(op)[1 + backward :]]
         if info_of(values[0]).rank != 5:

@@ -4,9 +4,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from mlirc.dialects.core.bindings import ir
-from mlirc.dialects.core.tensor_types import TensorInfo, info_of, type_of
+from mlirc.dialects.core.tensor_types import info_of, type_of
 from mlirc.lowering.fusion.aten_calls import called
-from mlirc.lowering.layout.channels_last import channels_last, relaid, spread_channels_last
+from mlirc.lowering.layout.channels_last import (
+    channels_last,
+    in_channels_last,
+    is_put_back,
+    relaid,
+    spread_channels_last,
+)
 from mlirc.lowering.pipeline.ledger import Ledger
 
 CONVOLUTIONS = {  # -> operands that are images
@@ -56,7 +62,7 @@ class ConvolveChannelsLast:
         if not restored:
             return
         for op in block.operations:
-            if op.operation.name == "mlirc.copy" and is_put_back(info_of(op.operands[0]), info_of(op.results[0])):
+            if is_put_back(op):
                 restored[op.results[0]] = op.operands[0]
         spread_channels_last(block, restored, lambda op: ledger.allows(self.name, op))
 
@@ -67,12 +73,3 @@ def convolved_images(op: Any) -> int:
     infos = [info_of(x) for x in list(op.operands)[:images]]
     fits = all(i.rank == 4 and i.device.startswith("cuda") and i.dtype.itemsize == 2 for i in infos)
     return images if fits and len(infos) == images else 0
-
-
-def is_put_back(x: TensorInfo, out: TensorInfo) -> bool:
-    """Whether a copy of `x` is one out of channels-last order: of an image that the forward graph saved so."""
-    return x.rank == 4 and x != out and x == channels_last(x) and x.device == out.device and x.device != "cpu"
-
-
-def in_channels_last(x: ir.Value) -> ir.Value:
-    return relaid(x, channels_last(info_of(x)))
