@@ -32,6 +32,11 @@ def changeable(op: Any) -> bool:
     return arguments(op)[:1] == [{"$": 0}] and attribute_value(op.attributes["args"]).count('{"$": 0}') == 1
 
 
+def repeats_operand(op: Any) -> bool:
+    """Whether two arguments of the call are one value, which is one operand then: conv2d(x, x). Operands have no fixed places there."""
+    return attribute_value(op.attributes["args"]).count('{"$": ') > len(op.operands)
+
+
 def arguments(op: Any) -> list[Any]:
     """A call's positional arguments; {"$": i} stands for operand i."""
     return aten_arguments.parse(attribute_value(op.attributes["args"]))[0]

@@ -9,11 +9,12 @@ from mlirc.dialects.core.dialect import attribute_value
 from mlirc.dialects.core.graph_builder import GraphBuilder
 from mlirc.dialects.core.tensor_types import info_of
 from mlirc.dialects.ops.rows.group_norm import append_ones
-from mlirc.lowering.fusion.aten_calls import called
+from mlirc.lowering.fusion.aten_calls import called, repeats_operand
 
 
 def is_convolution(op: Any) -> bool:
-    return called(op) == "aten.convolution.default"
+    """Whether it is a convolution whose operands are the image, the weight and perhaps the bias."""
+    return called(op) == "aten.convolution.default" and not repeats_operand(op)
 
 
 def only_user(x: ir.Value) -> Any | None:

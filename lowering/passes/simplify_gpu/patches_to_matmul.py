@@ -9,7 +9,7 @@ from mlirc.dialects.core.graph_builder import GraphBuilder
 from mlirc.dialects.core.symbols import floordiv, mod, symbol
 from mlirc.dialects.core.tensor_info import TensorInfo
 from mlirc.dialects.core.tensor_types import info_of, type_of
-from mlirc.lowering.fusion.aten_calls import arguments, called
+from mlirc.lowering.fusion.aten_calls import arguments, called, repeats_operand
 from mlirc.lowering.layout.channels_last import channels_last
 from mlirc.lowering.layout.moved_views import may_move, move
 from mlirc.lowering.pipeline.ledger import Ledger
@@ -40,7 +40,7 @@ class PatchesToMatmul:
     def run(self, function: Any, ledger: Ledger) -> None:
         for op in list(function.regions[0].blocks[0].operations):
             name = called(op)
-            if name not in REPLACED or not info_of(op.results[0]).device.startswith("cuda"):
+            if name not in REPLACED or repeats_operand(op) or not info_of(op.results[0]).device.startswith("cuda"):
                 continue
             taken = is_forward(op) if name == FORWARD else is_filters_gradient(op)
             ledger.record(self.name, "multiply", name.removesuffix(".default"), "PATCHES", taken, op)

@@ -12,7 +12,7 @@ from mlirc.dialects.core.symbols import floordiv, mod, symbol
 from mlirc.dialects.core.tensor_info import TensorInfo
 from mlirc.dialects.core.tensor_types import info_of, type_of
 from mlirc.lowering.analysis.provenance import parameter_arguments, view_root
-from mlirc.lowering.fusion.aten_calls import arguments, call_aten, called
+from mlirc.lowering.fusion.aten_calls import arguments, call_aten, called, repeats_operand
 from mlirc.lowering.kernel.typical_sizes import static
 from mlirc.lowering.layout.channels_last import channels_last
 from mlirc.lowering.pipeline.ledger import Ledger
@@ -41,7 +41,7 @@ class SpaceToDepth:
     def run(self, function: Any, ledger: Ledger) -> None:
         parameters = parameter_arguments(function)
         for op in list(function.regions[0].blocks[0].operations):
-            if called(op) not in CALLS or not info_of(op.results[0]).device.startswith("cuda"):
+            if called(op) not in CALLS or repeats_operand(op) or not info_of(op.results[0]).device.startswith("cuda"):
                 continue
             taken = has_few_channels(op) and depends_on(op.operands[1], parameters)
             numbers = {} if taken else {"channels": channels_of(op), "most_channels": CHANNELS}
