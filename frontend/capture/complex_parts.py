@@ -102,7 +102,12 @@ def is_returned(node: Node) -> bool:
     """Whether the program gives away the node's result, or a view of it."""
     from mlirc.frontend.importer import views  # which loads the dialect: a warm start does not
 
-    return any(user.op == "output" or (views.viewed(user) is node and is_returned(user)) for user in node.users)
+    def shows(user: Node) -> bool:
+        target = user.target
+        parts = target is operator.getitem or (isinstance(target, torch._ops.OpOverload) and target.is_view)
+        return user.op == "output" or ((parts or views.viewed(user) is node) and is_returned(user))
+
+    return any(map(shows, node.users))
 
 
 def is_moved(node: Node) -> bool:

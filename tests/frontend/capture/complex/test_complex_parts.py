@@ -5,6 +5,7 @@ import random
 
 import pytest
 import torch
+from torch.utils._pytree import tree_leaves
 
 import mlirc
 
@@ -121,3 +122,14 @@ def test_a_square_of_the_absolute_value_is_real():
     fn = lambda z: (z * z.conj()).imag + z.exp().real * 0
     assert calls(fn, z) == {"aten.view_as_real.default"}
     assert compiled(fn)(z).eq(0).all()
+
+
+@pytest.mark.parametrize(
+    "part", [lambda x: x.split(6)[6], lambda x: x.unbind(0)[1], lambda x: x[3], lambda x: x.chunk(3)[1:]]
+)
+def test_a_part_of_a_conjugate_that_is_returned_is_a_view_of_the_input(part):
+    x = torch.randn(40, 2, dtype=torch.complex64).mT
+    with torch.no_grad():
+        eager, made = (tree_leaves(run(x)) for run in (lambda x: part(x.mH), compiled(lambda x: part(x.mH))))
+    for right, got in zip(eager, made, strict=True):
+        assert torch.equal(got, right) and got.is_conj() and got.data_ptr() == right.data_ptr()
