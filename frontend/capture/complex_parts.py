@@ -271,8 +271,9 @@ def exponential(rewrite: PartsRewriter, node: Node) -> Parts:
     still = call(aten.where.self, call(aten.eq.Scalar, im, 0.0), im, times(aten.sin.default))
     gone = call(aten.bitwise_and.Tensor, call(aten.eq.Scalar, re, -math.inf), call(aten.bitwise_not.default, turns))
     whole = call(aten.where.self, turns, times(aten.cos.default), whole)
+    below = call(aten.bitwise_and.Tensor, gone, call(aten.lt.Scalar, im, 0.0))
     re, im = (call(aten.where.ScalarSelf, gone, 0.0, x) for x in (whole, still))
-    return re, im
+    return re, call(aten.where.ScalarSelf, below, -0.0, im)
 
 
 def size_of(rewrite: PartsRewriter, node: Node) -> Node:
