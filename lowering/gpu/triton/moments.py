@@ -101,8 +101,8 @@ class Moments:
             return e.reduced(TritonFold(self.second), [e.lines.name(text, dtype, mean.tile)])
 
         if self.is_mean:
-            state = [*more, *self._extremes(e, mean, count)]
-            e.env[self.first], e.env[self.second] = means.of_variance(e, self.first, folded, around, state)
+            lanes = [*more, *self._extremes(e, mean, count)]
+            e.env[self.first], e.env[self.second] = means.of_variance(e, self.first, folded, around, lanes)
             return
         e.env[self.first] = e.result(fold, folded)
         e.env[self.second] = e.result(TritonFold(self.second), around(e.value(self.centre)))
