@@ -150,10 +150,14 @@ class Graph:
         return results, args
 
     def states_before(self) -> list[torch.Tensor] | None:
-        """The generators' states, unless the graph draws no random numbers. A GPU's cannot be asked for while a user records a CUDA graph."""
-        if self.draws is False or (self.devices and torch.cuda.is_current_stream_capturing()):
+        """The generators' states, unless the graph draws no random numbers. A GPU's cannot be asked for while a user records a CUDA graph, or
+        after an error of its own, which the call itself is to tell."""
+        if self.draws is False:
             return None
-        return states(self.devices)
+        try:
+            return None if self.devices and torch.cuda.is_current_stream_capturing() else states(self.devices)
+        except RuntimeError:
+            return None
 
     def drawn(self, before: list[torch.Tensor] | None) -> Drawn | None:
         """What a call has drawn since `states_before`."""
@@ -253,7 +257,9 @@ def with_second_gradients(
         old = [(k, args[k].clone()) for k in written if args[k].nbytes <= COPIED]
         results = run(*args)
         node = calls.node_of(results)
-        if node is not None:
+        if node is None:  # Dynamo guards what needs gradients: no call of this graph has a node
+            graph.draws = False
+        else:
             calls.differentiate_with(node, differentiate)
             node.given = given = NotedCall(list(args), versions_of(chosen(args)), graph.drawn(before))
             for k in weak:

@@ -504,3 +504,24 @@ def test_an_effect_does_not_happen_twice():
     with pytest.raises(RuntimeError, match="effects"):
         (first,) = autograd.grad(result, x, create_graph=True)
         first.sum().backward()
+
+
+def test_calls_without_gradients_ask_for_no_states(monkeypatch):
+    asked = []
+    monkeypatch.setattr(second_gradients, "states", lambda devices: asked.append(devices) or [torch.get_rng_state()])
+    run = torch.compile(lambda x: torch.nn.functional.dropout(x), backend="mlirc")
+    run(at())
+    asked.clear()
+    run(at())
+    assert not asked
+
+
+def test_a_gpu_that_is_lost_is_the_call_s_to_tell(monkeypatch):
+    def lost():
+        raise RuntimeError("CUDA error: unspecified launch failure")
+
+    graph = second_gradients.Graph(torch.fx.symbolic_trace(lambda x: x.sin()), [at()], lambda why: None)
+    assert graph.states_before() is not None
+    graph.devices = [torch.device("cuda", 0)]
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lost)
+    assert graph.states_before() is None
