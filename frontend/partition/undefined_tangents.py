@@ -3,9 +3,6 @@
 Autograd would make zeros for them: for GPT-2 as many as there are logits, 823 MB to write, and to read where they are added.
 A node of its graph can be told not to. Then such a gradient is None, as in eager, and the backward graph is compiled without
 it: when it is first called so, which is when AOTAutograd has a backward graph compiled anyway.
-
-The gradient of an input to which no other tangent leads is None, too. An optimizer leaves such a parameter as it is; of zeros it would
-take a step of weight decay and momentum.
 """
 
 import functools
@@ -32,10 +29,6 @@ LINEAR = {
     *(aten._unsafe_view.default, aten.reshape.default, aten.clone.default, aten._to_copy.default, aten.neg.default),
     operator.getitem,
 }
-
-
-SUMS = (aten.add.Tensor, aten.add.Scalar, aten.sub.Tensor, aten.sub.Scalar)
-"""What else than a tangent's share is added in a backward graph is a gradient of zeros, which eager gives, too."""
 
 
 def partition(joint: GraphModule, inputs: Any, **options: Any) -> tuple[GraphModule, GraphModule]:
@@ -95,11 +88,11 @@ def compile_without(
 def with_zeros(gm: GraphModule, undefined: tuple[int, ...], run: Callable[[list], list]) -> Callable[[list], list]:
     """The whole graph, given zeros for what is undefined."""
     values = [gm.graph.find_nodes(op="placeholder")[k].meta["val"] for k in undefined]
-    kinds = [(tuple(value.shape), value.stride(), value.dtype, value.device) for value in values]
+    kinds = [(tuple(value.shape), value.dtype, value.device) for value in values]
 
     def call(args: list) -> list:
-        for k, (shape, strides, dtype, device) in zip(undefined, kinds, strict=True):
-            args.insert(k, torch.empty_strided(shape, strides, dtype=dtype, device=device).zero_())
+        for k, (shape, dtype, device) in zip(undefined, kinds, strict=True):
+            args.insert(k, torch.zeros(shape, dtype=dtype, device=device))
         return run(args)
 
     call._boxed_call = True  # type: ignore[attr-defined]
@@ -126,15 +119,9 @@ def by_absence(
 
 
 def is_static(value: Any) -> bool:
-    """Whether it is a tensor of known sizes whose dimensions lie in some order, without gaps."""
+    """Whether it is a tensor of known sizes in the order that `aten.full` gives."""
     numbers = isinstance(value, FakeTensor) and all(isinstance(n, int) for n in value.shape)
-    return numbers and value.permute(outer_first(value)).is_contiguous()
-
-
-def outer_first(value: torch.Tensor) -> list[int]:
-    """The dimensions in the order in which they lie in memory."""
-    strides = value.stride()
-    return sorted(range(value.dim()), key=lambda d: (-strides[d], d))
+    return numbers and value.is_contiguous()
 
 
 def without(gm: GraphModule, undefined: Sequence[int]) -> GraphModule:
@@ -146,7 +133,6 @@ def without(gm: GraphModule, undefined: Sequence[int]) -> GraphModule:
     graph.output(graph.graph_copy(gm.graph, {}))
     placeholders = graph.find_nodes(op="placeholder")
     gone = [placeholders[k] for k in undefined]
-    leave_out_gradients(graph, gone)
     zero = set(gone)
     for node in list(graph.nodes):
         if is_linear(node.target) and node.args[0] in zero:
@@ -167,23 +153,6 @@ def without(gm: GraphModule, undefined: Sequence[int]) -> GraphModule:
     return lazy_graph_module(gm, graph)  # its Python text is written where somebody reads or runs it
 
 
-def leave_out_gradients(graph: Graph, gone: Sequence[Node]) -> None:
-    """Puts None in place of the results of a backward graph that depend on tangents, all of which are among `gone`.
-
-    before:  return %1 = mul(%t, %c), %2 = mul(%g, %c)      after:  return None, %2
-    """
-    tangents = {node for node in graph.find_nodes(op="placeholder") if str(node.target).startswith("tangents")}
-    absent, present = set(gone), tangents.difference(gone)
-    for node in graph.nodes:
-        given = node.all_input_nodes
-        if node.op in ("placeholder", "output") or (absent.isdisjoint(given) and present.isdisjoint(given)):
-            continue
-        whole = present.isdisjoint(given) and (node.target not in SUMS or absent.issuperset(node.args[:2]))
-        (absent if whole else present).add(node)
-    output = graph.output_node()
-    output.args = ([None if isinstance(x, Node) and x in absent else x for x in output.args[0]],)  # type: ignore[union-attr]
-
-
 def is_linear(target: Any) -> bool:
     return target in LINEAR or (isinstance(target, torch._ops.OpOverload) and target.is_view)
 
@@ -199,23 +168,13 @@ def at_offset_of(node: Node, value: Node) -> Node:
 
 
 def zeros(graph: Graph, like: Node) -> Node:
-    """Zeros of the strides of a node that lies without gaps; row-major ones for a part of another."""
     value = like.meta["val"]
     kind = {"dtype": value.dtype, "device": value.device}
-    order = outer_first(value) if is_static(value) else list(range(value.dim()))
-    shape = [value.shape[d] for d in order]
-    made = graph.call_function(aten.full.default, (shape, 0), kind)
+    made = graph.call_function(aten.full.default, ([*value.shape], 0), kind)
     made.meta = dict(like.meta)
     with value.fake_mode:
-        made.meta["val"] = torch.empty(shape, **kind)
-    if order == sorted(order):
-        return made
-    back = sorted(order, key=order.__getitem__)
-    turned = graph.call_function(aten.permute.default, (made, back))
-    turned.meta = dict(like.meta)
-    with value.fake_mode:
-        turned.meta["val"] = made.meta["val"].permute(back)
-    return turned
+        made.meta["val"] = torch.empty(value.shape, **kind)
+    return made
 
 
 def is_alike(x: Any, y: torch.Tensor) -> bool:
