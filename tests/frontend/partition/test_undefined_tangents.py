@@ -160,3 +160,24 @@ def test_nodes_of_others_are_left_alone():
     same, loss, _ = torch.compile(lambda a, b: (a, (a * b).sum(), a.exp()), backend="mlirc")(doubled, w)
     (loss + same.sum()).backward()
     torch.testing.assert_close(x.grad, 2 * (w.detach() + 1))
+
+
+class OfItsTangent(torch.autograd.Function):
+    """Of a tangent of zeros its first gradient is 1."""
+
+    @staticmethod
+    def forward(ctx, a, b):
+        return a * 2, b * 3
+
+    @staticmethod
+    def backward(ctx, *tangents):
+        return tangents[0].cos(), tangents[1] * 3
+
+
+def test_a_function_that_hears_zeros_gives_what_it_makes_of_them():
+    found = []
+    for run in (OfItsTangent.apply, torch.compile(lambda a, b: OfItsTangent.apply(a, b), backend="mlirc")):
+        a, b = torch.ones(3, requires_grad=True), torch.ones(3, requires_grad=True)
+        run(a, b)[1].sum().backward()
+        found.append((a.grad, b.grad))
+    torch.testing.assert_close(*found)
