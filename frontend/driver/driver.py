@@ -36,6 +36,7 @@ from mlirc.frontend.fallback import in_eager
 from mlirc.frontend.fallback.dual_tensors import eager, in_dual_level
 from mlirc.frontend.fallback.fake_inputs import refuse_fake
 from mlirc.frontend.fallback.fallback import kind_of
+from mlirc.frontend.fallback.refused_updates import refused_update
 from mlirc.frontend.graph.aten_graph import AtenGraph, Run
 from mlirc.frontend.options import Options
 from mlirc.frontend.performance import while_capturing
@@ -50,6 +51,8 @@ def compile_captured(gm: GraphModule, inputs: Sequence[Any], options: Options) -
     tell = partial(in_eager.from_now_on, kind_of(inputs), options)
     if in_dual_level():
         return eager(gm, tell)
+    if (refusal := refused_update(gm)) is not None:
+        return eager(gm, tell, f"eager refuses an update in place: {refusal}")
     addresses(TO_LOAD)
     rewrite_functions(gm)
     while_capturing.load_while_tracing(inputs)

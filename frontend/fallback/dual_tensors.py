@@ -23,9 +23,9 @@ def in_dual_level() -> bool:
     return level.entered()
 
 
-def eager(gm: GraphModule, tell: Callable[[Exception], None]) -> Callable:
+def eager(gm: GraphModule, tell: Callable[[Exception], None], why: str = REASON) -> Callable:
     """The graph in eager; `tell` gets the reason. AOTAutograd's own way in eager has no tangents where something requires gradients."""
-    tell(UnsupportedGraph(REASON))
+    tell(UnsupportedGraph(why))
     return forward_of(gm)
 
 

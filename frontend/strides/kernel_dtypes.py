@@ -88,7 +88,7 @@ def dtypes_of_kernel(target: Any, args: Any, kwargs: Any) -> list[torch.dtype] |
     # a quotient of integers is a number of the default dtype
     key = f"{target} {torch.get_default_dtype()} {map_aggregate((args, kwargs), _shown if one else _shown_whole)}"
     if key not in _known:
-        operands: Any = map_aggregate((args, kwargs), _one if one else _zeros)
+        operands: Any = map_aggregate((args, kwargs), one_element if one else _zeros)
         _known[key] = background.start(_call, target, *operands).result()
     return _known[key]
 
@@ -104,7 +104,7 @@ def dtypes_of(results: Any) -> list[torch.dtype]:
 def _call(target: Callable, args: tuple, kwargs: dict) -> list[torch.dtype] | None:
     try:
         with torch.no_grad():
-            args, kwargs = _tensors((args, kwargs))
+            args, kwargs = made((args, kwargs))
             return dtypes_of(target(*args, **kwargs))
     except Exception as error:
         raise_of_handler(error)
@@ -140,17 +140,17 @@ class _Wanted:
         self.made, self.shape, self.dtype, self.device = made, shape, like.dtype, like.device
 
 
-def _tensors(x: Any) -> Any:
+def made(x: Any) -> Any:
     return map_aggregate(x, lambda y: y.made(y.shape, dtype=y.dtype, device=y.device) if isinstance(y, _Wanted) else y)
 
 
 def _zeros(x: Any) -> Any:
     if isinstance(x, torch.Tensor):
         return _Wanted(torch.zeros, [_size(n) for n in x.shape], x)
-    return _size(x) if isinstance(x, torch.SymInt) else _one(x)
+    return _size(x) if isinstance(x, torch.SymInt) else one_element(x)
 
 
-def _one(x: Any) -> Any:
+def one_element(x: Any) -> Any:
     if isinstance(x, torch.Tensor):
         return _Wanted(torch.ones, (1,) * x.dim(), x)
     if isinstance(x, torch.SymInt | torch.SymFloat | torch.SymBool):

@@ -1,0 +1,97 @@
+"""Runs a graph in eager that updates a tensor in place by a result that its dtype cannot hold, which eager refuses.
+
+    a.mul_(2.5)  a of int64        RuntimeError: result type Float can't be cast to the desired output type Long
+
+PyTorch's fake tensors take such an update for a cast, and so does the graph that AOTAutograd makes of it. The update itself is called with
+one element in each operand. Only elementwise operators are asked: they draw no random numbers.
+"""
+
+import operator
+from typing import Any
+
+import torch
+from torch.fx import GraphModule, Node
+from torch.fx.node import map_aggregate
+
+from mlirc.codegen.process import background
+from mlirc.codegen.process.signal_handlers import raise_of_handler
+from mlirc.frontend.strides.kernel_dtypes import is_elementwise, made, one_element
+from mlirc.frontend.torch_compat.dynamo.trees import tree_leaves
+
+OPERATORS = (
+    operator.iadd,
+    operator.isub,
+    operator.imul,
+    operator.itruediv,
+    operator.ifloordiv,
+    operator.imod,
+    operator.ipow,
+    operator.iand,
+    operator.ior,
+    operator.ixor,
+    operator.ilshift,
+    operator.irshift,
+)
+REFUSED = "can't be cast to the desired output type"  # in what eager raises
+
+
+def refused_update(gm: GraphModule) -> str | None:
+    """What eager raises at an update of the graph of Dynamo's, or of a function that one of its operators takes; None if it raises nothing."""
+    graphs = (x.graph for x in gm.modules() if isinstance(x, GraphModule))
+    nodes = (node for graph in graphs for node in graph.nodes if may_lose_values(node))
+    return next((why for node in nodes if (why := refusal(node)) is not None), None)
+
+
+def may_lose_values(node: Node) -> bool:
+    """Whether a node updates tensors in place, elementwise, and operands are of another kind of number than a tensor that it may write:
+    its first argument, or what follows `out=`."""
+    if node.op not in ("call_function", "call_method") or not is_update(node):
+        return False
+    written = tree_leaves([node.kwargs.get("out", node.args[0] if node.args else None)])
+    dtypes = [x.dtype for x in map(value_of, written) if isinstance(x, torch.Tensor)]
+    if not dtypes or all(x.is_complex for x in dtypes):
+        return False
+    if not all(x.is_floating_point or x.is_complex for x in dtypes):
+        return True
+    return any(kind_is_complex(value_of(x)) for x in tree_leaves((node.args, node.kwargs)))
+
+
+def is_update(node: Node) -> bool:
+    target: Any = node.target
+    name = target if isinstance(target, str) else getattr(target, "__name__", "")
+    if target in OPERATORS:
+        return True
+    in_place = name.endswith("_") and not name.endswith("__")
+    if not in_place and "out" not in node.kwargs:
+        return False
+    plain = name.removesuffix("_")
+    if plain.startswith("_foreach_"):
+        return True
+    packet = getattr(torch.ops.aten, plain, None)
+    return packet is not None and any(is_elementwise(getattr(packet, x)) for x in packet.overloads())
+
+
+def refusal(node: Node) -> str | None:
+    """What the node's call raises of dtypes with one element in each operand."""
+    args, kwargs = map_aggregate((node.args, node.kwargs), lambda x: one_element(value_of(x)))  # type: ignore[misc]
+    return background.start(raised, node.target, args, kwargs).result()
+
+
+def raised(target: Any, args: Any, kwargs: Any) -> str | None:
+    try:
+        with torch.no_grad():
+            args, kwargs = made((args, kwargs))
+            call = getattr(args[0], target) if isinstance(target, str) else target
+            call(*args[isinstance(target, str) :], **kwargs)
+    except Exception as error:
+        raise_of_handler(error)
+        return str(error) if REFUSED in str(error) else None
+    return None
+
+
+def kind_is_complex(x: Any) -> bool:
+    return x.is_complex() if isinstance(x, torch.Tensor) else isinstance(x, complex)
+
+
+def value_of(x: Any) -> Any:
+    return x.meta.get("example_value") if isinstance(x, Node) else x
