@@ -4,14 +4,18 @@ The arguments, and then the results, lie on a stack of slots of 8 bytes (StableI
 
     Tensor   a handle that the call consumes        int, bool, ScalarType   the number        float   its bits
     T?       0, or the address of a slot from `new`, which the call deletes
+    Device   its index in the lower half, its type in the upper one        Layout, MemoryFormat   the number
     T[]      a list that the call consumes
     str      a handle that the call consumes, where the shim has strings
 
-A Scalar has no such form: operators that take one are called from Python (host/aten.py).
+A Scalar and a Generator have no such form: operators that are given one are called from Python (host/aten.py). An argument that is left out
+is 0, whatever its type: `torch.multinomial(x, 2)` draws from the process's generator.
 """
 
 from collections.abc import Callable, Sequence
 from typing import Any
+
+import torch
 
 from mlirc.codegen.abi import shim
 from mlirc.codegen.aten.shim_call import (
@@ -41,7 +45,13 @@ def by_stack(
 ) -> NativeCall:
     """A call through the dispatcher's stack, of an operator with results of these kinds, whatever it does with its operands."""
     arguments = given_arguments(function, op)
-    steps = [conversion_of(argument, CONVERSIONS)(frame, given, operands) for argument, given in arguments]
+    return with_slots(
+        frame, function, [step_of(argument, given)(frame, given, operands) for argument, given in arguments], kinds
+    )
+
+
+def with_slots(frame: Frame, function: Any, steps: Sequence[Step], kinds: list[str]) -> NativeCall:
+    """The call of `function` with the slots that `steps` write, one for each argument of its schema."""
     text = frame.text
     stack = text.place(f"[{max(len(steps), len(kinds), 1)} x i64]", "stack")
 
@@ -58,6 +68,13 @@ def by_stack(
             text.line(f"store i64 {frame.load('i64', frame.at(stack, k))}, ptr {place}")
 
     return NativeCall(kinds, write, take)
+
+
+def step_of(argument: Any, given: Any) -> Callable[..., Step]:
+    """The conversion of what an argument is given."""
+    if given is None and str(argument.real_type).startswith("Optional["):
+        return lambda frame, given, operands: lambda: ["0"]
+    return conversion_of(argument, CONVERSIONS)
 
 
 def owned_tensor(frame: Frame, given: Any, operands: Sequence[HostBuffer | Number]) -> Step:
@@ -84,6 +101,31 @@ def owned_string(frame: Frame, given: Any, operands: Sequence[HostBuffer | Numbe
 def bits(frame: Frame, given: Any, operands: Sequence[HostBuffer | Number]) -> Step:
     step = real(frame, given, operands)
     return lambda: [frame.text.value(f"bitcast double {step()[0]} to i64")]
+
+
+def device(frame: Frame, given: Any, operands: Sequence[HostBuffer | Number]) -> Step:
+    if not isinstance(given, dict) or "device" not in given:
+        raise NotNative(f"{given} is no device")
+    named = torch.device(given["device"])
+    type_, _ = shim.device_codes(given["device"])
+    index = (-1 if named.index is None else named.index) & 0xFFFFFFFF
+    return lambda: [str(type_ << 32 | index)]
+
+
+def named(kind: str) -> Callable:
+    """Of a layout, or a memory format, the number that the C shim gives for its name."""
+
+    def read(frame: Frame, given: Any, operands: Sequence[HostBuffer | Number]) -> Step:
+        ask = (
+            getattr(shim.library(), f"aoti_torch_{kind}_{given[kind]}", None)
+            if isinstance(given, dict) and kind in given
+            else None
+        )
+        if ask is None:
+            raise NotNative(f"{given} is no {kind} that the C shim knows")
+        return lambda: [str(ask())]
+
+    return read
 
 
 def listed(convert: Callable) -> Callable:
@@ -124,5 +166,6 @@ def optional(convert: Callable) -> Callable:
 _PLAIN = {"Tensor": owned_tensor, "int": integer, "float": bits, "bool": boolean}
 _LISTS = {f"List[{kind}]": listed(convert) for kind, convert in _PLAIN.items()}
 _LISTS["List[Optional[Tensor]]"] = listed(optional(owned_tensor))
-_GIVEN = {**_PLAIN, **_LISTS, "ScalarType": dtype, "str": owned_string}
+_OPTIONS = {"ScalarType": dtype, "Device": device, "Layout": named("layout"), "MemoryFormat": named("memory_format")}
+_GIVEN = {**_PLAIN, **_LISTS, **_OPTIONS, "str": owned_string}
 CONVERSIONS = {**_GIVEN, **{f"Optional[{kind}]": optional(convert) for kind, convert in _GIVEN.items()}}

@@ -25,7 +25,7 @@ from mlirc.codegen.frame.frame import Frame, HostBuffer, Number
 from mlirc.dialects.core import aten_arguments, symbols
 from mlirc.dialects.core.bindings import ir
 from mlirc.dialects.core.dialect import attribute_value
-from mlirc.dialects.core.tensor_types import info_of
+from mlirc.dialects.core.tensor_types import KERNEL_DTYPES, info_of
 
 IN_MEMORY = {"mm", "bmm", "addmm", "baddbmm", "sum", "mean", "cumsum", "cat", "clone", "index", "index_put", "gather"}
 STORAGE_READERS = {
@@ -180,10 +180,20 @@ def given_arguments(function: Any, op: Any) -> list[tuple[Any, Any]]:
         elif argument.name in keywords:
             given.append((argument, keywords[argument.name]))
         elif argument.has_default_value():
-            given.append((argument, argument.default_value))
+            given.append((argument, default_of(argument)))
         else:
             raise NotNative(f"argument {argument.name} is missing")
     return given
+
+
+def default_of(argument: Any) -> Any:
+    """The JSON of an argument's default. That of a dtype is a number in the schema, the C shim's."""
+    default = argument.default_value
+    if default is None or "ScalarType" not in str(argument.real_type):
+        return default
+    return next(
+        ({"dtype": str(d).removeprefix("torch.")} for d in KERNEL_DTYPES if shim.dtype_code(d) == default), default
+    )
 
 
 def conversion_of(argument: Any, conversions: dict[str, Any]) -> Any:
