@@ -14,7 +14,10 @@ from torch.fx import Node
 
 aten = torch.ops.aten
 
-READERS = (aten.index.Tensor, aten._unsafe_index.Tensor, aten.index_select.default, aten.embedding.default)
+READERS = (
+    *(aten.index.Tensor, aten._unsafe_index.Tensor, aten.index_select.default, aten.embedding.default),
+    *(aten.scatter.value, aten.scatter.src, aten.scatter_add.default),
+)
 OF_ALL = (aten.max.default, aten.min.default)
 ALONG = (
     *(aten.max.dim, aten.min.dim, aten.amax.default, aten.amin.default),

@@ -1,11 +1,11 @@
-"""index_add as a native call: eager's sums, of any tensors, and eager's errors."""
+"""Operators that take a Scalar, as native calls of others: eager's results, of any tensors, and eager's errors."""
 
 import random
 
 import pytest
 import torch
 
-from mlirc.codegen.aten import index_add_call
+from mlirc.codegen.aten import scalar_call
 
 
 def add_rows(x, dim, index, source):
@@ -22,9 +22,9 @@ def compiled(**options):
 def calls(monkeypatch) -> list:
     """The operators that were called natively in place of index_add, while programs are made."""
     made = []
-    write = index_add_call.with_slots
+    write = scalar_call.with_slots
     monkeypatch.setattr(
-        index_add_call,
+        scalar_call,
         "with_slots",
         lambda frame, function, *rest: made.append(function) or write(frame, function, *rest),
     )
@@ -76,3 +76,21 @@ def test_an_index_of_int32_stays_index_add(monkeypatch):
     x, index, source = torch.randn(4, 2), torch.tensor([1, 2]).int(), torch.ones(2, 2)
     assert torch.equal(compiled()(x, 0, index, source), add_rows(x, 0, index, source))
     assert made == []
+
+
+def test_scattered_values_are_eagers(monkeypatch):
+    made = calls(monkeypatch)
+    index = torch.tensor([[1, 0], [2, 2], [0, 1]])
+
+    def scattered(x, index):
+        return x.scatter(1, index, 1.75), x.scatter(0, index, True), x.index_fill(1, index[:, 0], -1)
+
+    for dtype in (torch.float32, torch.bfloat16, torch.int64, torch.uint8, torch.bool):
+        x = (torch.randn(3, 4) * 9).to(dtype)
+        torch.compiler.reset()
+        run = torch.compile(scattered, backend="mlirc", fullgraph=True, options={"cache": False, "fallback": "error"})
+        for got, expected in zip(run(x, index), scattered(x, index), strict=True):
+            assert torch.equal(got, expected)
+    assert set(made) == {torch.ops.aten.scatter.src, torch.ops.aten.index_fill.int_Tensor} and len(made) == 15
+    with pytest.raises(RuntimeError, match="index 4 is out of bounds for dimension 1 with size 4"):
+        run(x, index * 2)
