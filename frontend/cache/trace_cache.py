@@ -38,6 +38,7 @@ from mlirc.frontend.partition.undefined_tangents import by_absence, compile_with
 from mlirc.frontend.report.logs import shown
 from mlirc.frontend.statistics import GraphReport
 from mlirc.frontend.torch_compat.aot_autograd import trace_metadata
+from mlirc.frontend.torch_compat.aot_autograd.higher_order import with_effects
 from mlirc.frontend.torch_compat.aot_autograd.trace_result import results
 from mlirc.frontend.torch_compat.aot_autograd.tracing import config, make_boxed_func
 from mlirc.frontend.torch_compat.dynamo.lazy_graph import forward_of
@@ -45,6 +46,8 @@ from mlirc.frontend.torch_compat.dynamo.tracing_context import CompileContext, T
 from mlirc.frontend.torch_compat.fake_tensors import FakeTensorMode
 
 KIND = "trace"
+CHECKS = {torch.ops.aten._linalg_check_errors.default}
+"""Calls with an effect, which AOTAutograd orders by tokens, whose order says nothing: they raise, or do nothing."""
 Place = tuple[str, int]  # of a compiled graph: its key, and how many placeholders it has
 
 
@@ -77,7 +80,7 @@ class CachedTrace:
 
     why    why nothing is looked up and kept, or ""
     data   of an entry: {"training": bool, "forward": [key, placeholders],
-           "metadata": ..., "detach": [input, ...], "operators": [name, ...],
+           "metadata": ..., "tokens": how many, "detach": [input, ...], "operators": [name, ...],
            "tangents": [argument of a backward graph, ...], "positions": [such a one that may be undefined, ...],
            "backward": [[[undefined gradient, ...], key, placeholders], ...]}
     graph  of a backward graph, as graph_data.py has it: a blob of the entry
@@ -87,7 +90,7 @@ class CachedTrace:
         self.folder: CacheFolder | None = None
         self.load_graph = load_graph
         self.key, self.why, self.freeze = "", "", options.freeze
-        self.data: dict[str, Any] = {"training": False, "backward": []}
+        self.data: dict[str, Any] = {"training": False, "tokens": 0, "backward": []}
         self.data |= {name: [] for name in ("detach", "operators", "tangents", "positions")}
         self.report: GraphReport | None = None  # of the inference or forward graph
         self._metadata: Any = None
@@ -156,6 +159,7 @@ class CachedTrace:
         try:
             data = entry.data
             metadata, training = trace_metadata.from_data(data["metadata"]), data["training"]
+            metadata.tokens = dict.fromkeys(range(data["tokens"]))  # what they were in the trace, nobody asks any more
             forward_key, arguments = data["forward"]
             places = {tuple(undefined): (key, n) for undefined, key, n in data["backward"]}
             positions, detach = (list(data["tangents"]), list(data["positions"])), list(data["detach"])
@@ -168,7 +172,7 @@ class CachedTrace:
         if odd:
             self._give_up(f"somebody has overridden {odd}")
             return None
-        effects = Effects(random=True, again=not metadata.mutated_inp_runtime_indices)
+        effects = Effects(random=True, again=not (metadata.mutated_inp_runtime_indices or metadata.tokens))
         kind = "forward" if training else "inference"
         how = self.freeze, effects, not_run, data["operators"]
         forward = self.load_graph(self.folder, forward_key, kind, arguments, *how)
@@ -221,7 +225,11 @@ class CachedTrace:
         if constants_of(gm):
             self._give_up("the graph has a tensor of its own")
             return
-        targets = {x.target for x in all_nodes(gm) if isinstance(x.target, torch._ops.OpOverload)}
+        ordered = {x.args[1] for x in all_nodes(gm) if x.target is with_effects}
+        if not ordered <= CHECKS:
+            self._give_up("the graph has effects")
+            return
+        targets = {x.target for x in all_nodes(gm) if isinstance(x.target, torch._ops.OpOverload)} | ordered
         self.data["operators"] = sorted({*self.data["operators"], *(x._name for x in targets)})
         place = [report.key, len(gm.graph.find_nodes(op="placeholder"))]
         if kind == "backward":
@@ -271,12 +279,13 @@ class CachedTrace:
             if known.traced_tangent_metas is None:
                 return  # AOTAutograd is not done with it
             try:
-                if len(known.input_info) != len(self.inputs) or known.tokens or known.num_graphsafe_rng_states:
-                    raise NoText("the graph has inputs that share memory, or effects")
+                if len(known.input_info) != len(self.inputs) or known.num_graphsafe_rng_states:
+                    raise NoText("the graph has inputs that share memory, or states of random generators")
                 tensors = known.subclass_inp_meta + known.subclass_fw_graph_out_meta + known.subclass_tangent_meta
                 if any(type(x) is not self.made.plain for x in tensors):
                     raise NoText("the graph has tensors of a class of their own")
-                self.data["metadata"] = trace_metadata.to_data(known)
+                self.data["tokens"] = len(known.tokens)
+                self.data["metadata"] = trace_metadata.to_data(trace_metadata.without_tokens(known))
             except NoText as reason:
                 self._give_up(str(reason))
                 return

@@ -5,6 +5,7 @@
 Objects are dataclasses of torch's schemas and descriptors alone, made without running code of theirs.
 """
 
+from copy import copy
 from dataclasses import is_dataclass
 from enum import Enum
 from typing import Any
@@ -20,6 +21,13 @@ TYPES = {
     kind.__name__: kind for kind in (torch.Tensor, torch.nn.Parameter, FakeTensor, FunctionalTensor, int, type(None))
 }
 OF_TORCH = {kind.__name__: kind for kind in (torch.dtype, torch.memory_format)}
+
+
+def without_tokens(known: Any) -> Any:
+    """The metadata without the tensors that stood for the order of effects while the graph was traced."""
+    made = copy(known)  # dataclasses.replace would compute the rest anew
+    made.tokens = {}
+    return made
 
 
 def to_data(x: Any) -> Any:

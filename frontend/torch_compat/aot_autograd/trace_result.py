@@ -44,6 +44,7 @@ def results() -> Results:
     trace_metadata.modules.or_missing()
     from torch._functorch._aot_autograd.aot_autograd_result import BundledAOTAutogradResult, BundledCompiledBackward
     from torch._functorch._aot_autograd.graph_compile import _compute_indices_of_inps_to_detach
+    from torch._functorch._aot_autograd.runtime_wrappers import EffectTokensWrapper
     from torch._functorch._aot_autograd.schemas import CacheableAOTConfig, PlainTensorMeta
     from torch._functorch.aot_autograd import prepare_aot_config
 
@@ -67,6 +68,8 @@ def results() -> Results:
         result.maybe_subclass_meta = result.num_fw_outs_saved_for_bw = None
         result.serialized_bw_module = serialized  # for compiled autograd
         result.compiled_bw = None if backward is None else BundledCompiledBackward(None, [], saved_symbols)  # type: ignore[type-var]
+        # torch's own cache keeps no graph with effects, whose forward graph takes a token for each kind of them, and gives it back
+        forward = EffectTokensWrapper().post_compile(forward, config, runtime_metadata=metadata)
         return apply(result, forward, backward, backward is not None, config)
 
     def detached(backward: GraphModule, known: Any) -> list[int]:
