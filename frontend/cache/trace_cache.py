@@ -225,11 +225,11 @@ class CachedTrace:
         if constants_of(gm):
             self._give_up("the graph has a tensor of its own")
             return
-        ordered = {x.args[1] for x in all_nodes(gm) if x.target is with_effects}
-        if not ordered <= CHECKS:
+        ordered: list[Any] = [x.args[1] for x in all_nodes(gm) if x.target is with_effects]
+        if not CHECKS.issuperset(ordered):
             self._give_up("the graph has effects")
             return
-        targets = {x.target for x in all_nodes(gm) if isinstance(x.target, torch._ops.OpOverload)} | ordered
+        targets = {x.target for x in all_nodes(gm) if isinstance(x.target, torch._ops.OpOverload)}.union(ordered)
         self.data["operators"] = sorted({*self.data["operators"], *(x._name for x in targets)})
         place = [report.key, len(gm.graph.find_nodes(op="placeholder"))]
         if kind == "backward":
