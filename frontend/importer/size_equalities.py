@@ -7,6 +7,7 @@ A guard that is no equation may leave one value all the same: `s97//2 < 2` says 
 Powers are divided first: where a batch and its heads have one symbol, s30**2//s30 == 2 says that s30 is 2.
 """
 
+from dataclasses import dataclass, field
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -15,15 +16,55 @@ from sympy.core.function import Application
 
 from mlirc.frontend.torch_compat.dynamo.symbolic_shapes import FloorDiv, ShapeEnv
 
-_known: WeakKeyDictionary[ShapeEnv, tuple[int, dict[Any, Any], list[Any], dict[Any, Any]]] = WeakKeyDictionary()
+
+@dataclass
+class SizeFacts:
+    """What an environment says of sizes, while it says no more than that.
+
+    guards, ranges, replacements    all that this follows from: how many guards, and copies of its dictionaries
+    equal       symbols and functions of symbols, and what to write instead, in which none of them occurs
+    relations   sums that are 0
+    simplest    expressions, and their simplest form (`simplest`)
+    sizes       expressions, and the dialect's (sizes.py)
+    """
+
+    guards: int
+    ranges: dict[Any, Any]
+    replacements: dict[Any, Any]
+    equal: dict[Any, Any]
+    relations: list[Any]
+    simplest: dict[Any, Any] = field(default_factory=dict)
+    sizes: dict[Any, Any] = field(default_factory=dict)
+
+    def hold(self, environment: ShapeEnv) -> bool:
+        """Whether the environment says nothing else by now."""
+        return (
+            self.guards == len(environment.guards)
+            and self.ranges == environment.var_to_range
+            and self.replacements == environment.replacements
+        )
+
+
+_known: WeakKeyDictionary[ShapeEnv, SizeFacts] = WeakKeyDictionary()
+
+
+def facts_of(environment: ShapeEnv) -> SizeFacts:
+    """What the environment says by now; one object while that stays, to keep what follows from it in."""
+    found = _known.get(environment)
+    if found is None or not found.hold(environment):
+        equal, relations = _solve(environment)
+        given = len(environment.guards), dict(environment.var_to_range), dict(environment.replacements)
+        found = _known[environment] = SizeFacts(*given, equal, relations)
+    return found
 
 
 def simplest(expr: sympy.Expr, environment: ShapeEnv) -> Any:
     """`expr` with what the guards say: sizes that are equal by one of them become equal expressions."""
-    equal, relations, done = _equalities(environment)
-    if expr not in done:
-        done[expr] = _reduced(_bounded(_rewritten(expr, equal, environment), environment), relations)
-    return done[expr]
+    facts = facts_of(environment)
+    if expr not in facts.simplest:
+        bounded = _bounded(_rewritten(expr, facts.equal, environment), environment)
+        facts.simplest[expr] = _reduced(bounded, facts.relations)
+    return facts.simplest[expr]
 
 
 def _bounded(expr: Any, environment: ShapeEnv) -> Any:
@@ -120,16 +161,6 @@ def _is_product(term: Any) -> bool:
     """Whether it is 1 or a product of sizes, symbols or functions of symbols, to whole powers."""
     atoms = term.as_powers_dict().items()
     return term == 1 or all((b.is_Symbol or isinstance(b, Application)) and e.is_Integer and e > 0 for b, e in atoms)
-
-
-def _equalities(environment: ShapeEnv) -> tuple[dict[Any, Any], list[Any], dict[Any, Any]]:
-    """Symbols and functions of symbols, and what to write instead, in which none of them occurs; sums that are 0; what is known to
-    be simplest by them."""
-    count = len(environment.guards)
-    found = _known.get(environment)
-    if found is None or found[0] != count:
-        found = _known[environment] = (count, *_solve(environment), {})
-    return found[1:]
 
 
 def _solve(environment: ShapeEnv) -> tuple[dict[Any, Any], list[Any]]:

@@ -14,7 +14,7 @@ from mlirc.dialects.core import symbols
 from mlirc.dialects.core.symbols import Int
 from mlirc.dialects.core.tensor_info import DTYPE_TEXT, TensorInfo
 from mlirc.frontend.errors import UnsupportedGraph
-from mlirc.frontend.importer.size_equalities import simplest
+from mlirc.frontend.importer.size_equalities import facts_of, simplest
 from mlirc.frontend.torch_compat.dynamo.symbolic_shapes import FloorDiv, Max, Min, Mod, PythonMod, ShapeEnv
 from mlirc.frontend.torch_compat.dynamo.trees import tree_leaves
 
@@ -49,9 +49,16 @@ def size(value: Any) -> Int:
         known = value.node.maybe_as_int()
         if known is not None:
             return known
-        environment = value.node.shape_env
-        return expression(named(simplest(value.node.expr, environment), environment))
+        return _of_sympy(value.node.expr, value.node.shape_env)
     raise TypeError(f"{value!r} is no size")
+
+
+def _of_sympy(expr: Any, environment: ShapeEnv) -> Int:
+    """One of PyTorch's expressions as the dialect's, found once while the environment says no more of sizes."""
+    sizes = facts_of(environment).sizes
+    if expr not in sizes:
+        sizes[expr] = expression(named(simplest(expr, environment), environment))
+    return sizes[expr]
 
 
 def named(expr: Any, environment: ShapeEnv) -> Any:
@@ -245,7 +252,7 @@ def _one_info(dtype: torch.dtype, shape: tuple[Int, ...], stride: tuple[Int, ...
 
 def guarded(value: Int, environment: ShapeEnv) -> Int:
     """A size that an op has computed from others, with what the guards say of it, as in sizes that PyTorch promises."""
-    return expression(named(simplest(symbols.emit(value, _Sympy(environment)), environment), environment))
+    return _of_sympy(symbols.emit(value, _Sympy(environment)), environment)
 
 
 class _Sympy:

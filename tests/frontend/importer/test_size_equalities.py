@@ -5,12 +5,14 @@ import sympy
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.utils._sympy.functions import CeilToInt, FloorDiv, FloorToInt, ToFloat, TruncToInt
 
 from mlirc.dialects.core.symbols import parse
 from mlirc.frontend.errors import UnsupportedGraph
+from mlirc.frontend.importer import sizes
 from mlirc.frontend.importer.size_equalities import _quotient, _remainder, _solved
-from mlirc.frontend.importer.sizes import expression
+from mlirc.frontend.importer.sizes import expression, named
 
 pytestmark = pytest.mark.thinned
 
@@ -345,3 +347,34 @@ def test_a_size_whose_parts_the_guards_write_in_another_way():
     x = torch.randn(5, 5, 5, 17, dtype=torch.float16).transpose(0, 1)
     w = torch.randn(4, 5, 2, 2, dtype=torch.float16)
     torch.testing.assert_close(compiled(x, 4, w), program(x, 4, w))
+
+
+def test_a_size_is_converted_once(monkeypatch):
+    """Large expressions are in the sizes and strides of hundreds of nodes; what one becomes takes milliseconds."""
+    converted = []
+
+    def counted(expr, environment):
+        converted.append(str(expr))
+        return named(expr, environment)
+
+    def program(x):
+        for _ in range(4):
+            x = (x.sin() + 1).relu()
+        return x.reshape(-1, 1) * F.pad(x, (0, int(x.shape[1] * 0.7)))[:1, :1]
+
+    monkeypatch.setattr(sizes, "named", counted)
+    torch._dynamo.reset()
+    compiled = torch.compile(program, backend="mlirc", dynamic=True, options={"fallback": "error", "cache": False})
+    x = torch.randn(3, 11)
+    torch.testing.assert_close(compiled(x), program(x))
+    assert converted and len(set(converted)) == len(converted)
+
+
+def test_what_is_kept_of_sizes_goes_when_more_is_known():
+    environment = ShapeEnv()
+    count = environment.create_unbacked_symint()
+    assert str(sizes.size(count + 1)) == "u0 + 1"
+    torch._check(count >= 0)  # no guard, but a range
+    assert str(sizes.size(count + 1)) == "su0 + 1"
+    torch._check(count == 3)
+    assert sizes.size(count + 1) == 4
