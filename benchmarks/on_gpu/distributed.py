@@ -85,7 +85,7 @@ def step_of(model: nn.Module, kind: str, rank: int, small: bool, device: torch.d
 
 
 def seconds(step: Callable[[], Any], device: torch.device, repeats: int) -> float:
-    """Of one step, in the slowest process."""
+    """Seconds of one step in the slowest process."""
     wait = torch.cuda.synchronize if device.type == "cuda" else (lambda: None)
     dist.barrier()
     wait()

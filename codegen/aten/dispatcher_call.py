@@ -113,7 +113,7 @@ def device(frame: Frame, given: Any, operands: Sequence[HostBuffer | Number]) ->
 
 
 def named(kind: str) -> Callable:
-    """Of a layout, or a memory format, the number that the C shim gives for its name."""
+    """Reads the number that the C shim gives for the name of a layout or a memory format."""
 
     def read(frame: Frame, given: Any, operands: Sequence[HostBuffer | Number]) -> Step:
         ask = (

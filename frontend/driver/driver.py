@@ -33,7 +33,7 @@ from mlirc.frontend.driver.pending import Pending
 from mlirc.frontend.driver.run import load_graph, recording, run_of
 from mlirc.frontend.errors import UnsupportedGraph
 from mlirc.frontend.fallback import in_eager
-from mlirc.frontend.fallback.dual_tensors import eager, in_dual_level
+from mlirc.frontend.fallback.dual_tensors import eager, level_entered
 from mlirc.frontend.fallback.fake_inputs import refuse_fake
 from mlirc.frontend.fallback.fallback import kind_of
 from mlirc.frontend.fallback.refused_updates import refused_update
@@ -49,10 +49,8 @@ def compile_captured(gm: GraphModule, inputs: Sequence[Any], options: Options) -
     refuse_fake(inputs)
     refuse_lazy(inputs)
     tell = partial(in_eager.from_now_on, kind_of(inputs), options)
-    if in_dual_level():
-        return eager(gm, tell)
-    if (refusal := refused_update(gm)) is not None:
-        return eager(gm, tell, f"eager refuses an update in place: {refusal}")
+    if why := level_entered() or refused_update(gm):
+        return eager(gm, tell, why)
     addresses(TO_LOAD)
     rewrite_functions(gm)
     while_capturing.load_while_tracing(inputs)

@@ -20,7 +20,8 @@ from mlirc.frontend.capture.aot_autograd import Capture, parameter_positions, re
 from mlirc.frontend.capture.taken_functions import rewrite_functions
 from mlirc.frontend.driver.boxed_call import Boxed, wrap
 from mlirc.frontend.errors import NoText, UnsupportedGraph
-from mlirc.frontend.fallback.dual_tensors import REASON, in_dual_level
+from mlirc.frontend.fallback.dual_tensors import level_entered
+from mlirc.frontend.fallback.refused_updates import refused_update
 from mlirc.frontend.fallback.input_starts import BEGINS_LATER, written_and_viewed
 from mlirc.frontend.fallback.shared_memory import ANOTHER_WAY, TracedMemory, traced_memory
 from mlirc.frontend.graph.aten_graph import AtenGraph
@@ -73,8 +74,8 @@ def compiled_ahead(gm: GraphModule, inputs: Sequence[Any], options: Options) -> 
         )
     kinds.register(AheadOfTime)  # type: ignore[attr-defined]
     refuse_lazy(inputs)
-    if in_dual_level():
-        raise UnsupportedGraph(REASON)
+    if why := level_entered() or refused_update(gm):
+        raise UnsupportedGraph(why)
     rewrite_functions(gm)
     memory, starts = traced_memory(gm), written_and_viewed(gm)
     parameters, configuration = made.configure(gm, inputs)

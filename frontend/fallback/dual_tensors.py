@@ -14,16 +14,16 @@ from mlirc.frontend.torch_compat.dynamo.lazy_graph import forward_of
 REASON = "the graph is called within torch.autograd.forward_ad.dual_level"
 
 
-def in_dual_level() -> bool:
-    """Whether a graph is compiled within such a level. Dynamo compiles anew where one is entered or left."""
+def level_entered() -> str | None:
+    """The reason, where a graph is compiled within such a level. Dynamo compiles anew where one is entered or left."""
     level = dual_level()
     if level is None:
-        return False
+        return None
     level.guard()
-    return level.entered()
+    return REASON if level.entered() else None
 
 
-def eager(gm: GraphModule, tell: Callable[[Exception], None], why: str = REASON) -> Callable:
+def eager(gm: GraphModule, tell: Callable[[Exception], None], why: str) -> Callable:
     """The graph in eager; `tell` gets the reason. AOTAutograd's own way in eager has no tangents where something requires gradients."""
     tell(UnsupportedGraph(why))
     return forward_of(gm)

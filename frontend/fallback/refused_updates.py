@@ -36,10 +36,12 @@ REFUSED = "can't be cast to the desired output type"  # in what eager raises
 
 
 def refused_update(gm: GraphModule) -> str | None:
-    """What eager raises at an update of the graph of Dynamo's, or of a function that one of its operators takes; None if it raises nothing."""
+    """The reason, where eager raises at an update of the graph of Dynamo's, or of a function that one of its operators takes."""
     graphs = (x.graph for x in gm.modules() if isinstance(x, GraphModule))
     nodes = (node for graph in graphs for node in graph.nodes if may_lose_values(node))
-    return next((why for node in nodes if (why := refusal(node)) is not None), None)
+    return next(
+        (f"eager refuses an update in place: {why}" for node in nodes if (why := refusal(node)) is not None), None
+    )
 
 
 def may_lose_values(node: Node) -> bool:
