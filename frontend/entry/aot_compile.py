@@ -21,8 +21,8 @@ from mlirc.frontend.capture.taken_functions import rewrite_functions
 from mlirc.frontend.driver.boxed_call import Boxed, wrap
 from mlirc.frontend.errors import NoText, UnsupportedGraph
 from mlirc.frontend.fallback.dual_tensors import level_entered
-from mlirc.frontend.fallback.refused_updates import refused_update
 from mlirc.frontend.fallback.input_starts import BEGINS_LATER, written_and_viewed
+from mlirc.frontend.fallback.refused_updates import refused_update
 from mlirc.frontend.fallback.shared_memory import ANOTHER_WAY, TracedMemory, traced_memory
 from mlirc.frontend.graph.aten_graph import AtenGraph
 from mlirc.frontend.importer.bodies import constants_of
