@@ -154,6 +154,8 @@ def known_scale(q: ir.Value, k: ir.Value, v: ir.Value, dropout_p: float, scale: 
         return scale
     if not isinstance(head, int):
         raise NotOurs("attention whose scale depends on a symbolic size")
+    if not head:
+        raise NotOurs("attention of heads without elements")
     return head**-0.5
 
 

@@ -220,3 +220,12 @@ def test_attention_of_one_query(layout, gradients):
     got, eager = found(torch.compile(program, backend="mlirc", options={"fallback": "error"})), found(program)
     torch.testing.assert_close(got, eager)
     assert [x.stride() for x in got] == [x.stride() for x in eager]
+
+
+def test_heads_without_elements_are_atens():
+    """In PyTorch 2.11 they are the fused operator's."""
+    q = torch.rand(2, 3, 4, 0)
+    compiled = torch.compile(
+        aten._scaled_dot_product_flash_attention_for_cpu, backend="mlirc", options={"fallback": "error"}
+    )
+    torch.testing.assert_close(compiled(q, q, q), aten._scaled_dot_product_flash_attention_for_cpu(q, q, q))
