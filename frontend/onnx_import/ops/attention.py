@@ -37,7 +37,7 @@ def attention(
     if q.shape[1] != k.shape[1]:
         k, v = (x.repeat_interleave(q.shape[1] // x.shape[1], 1) for x in (k, v))
     bias = _bias(node, q, k, mask, before, lengths)
-    scale = node.get("scale") or q.shape[-1] ** -0.5
+    scale = node.get("scale", q.shape[-1] ** -0.5 if q.shape[-1] else 1.0)
     plain = not node.get("softcap", 0.0) and node.wanted < 4 and not node.get("softmax_precision", 0)
     if plain:
         y, scores = F.scaled_dot_product_attention(q, k, v, bias, scale=scale), None
