@@ -15,8 +15,8 @@ from mlirc.codegen.process.signal_handlers import raise_of_handler
 from mlirc.frontend.budget import pace
 from mlirc.frontend.cache.trace_cache import CachedTrace
 from mlirc.frontend.capture.attention_masks import SDPA, drop_known_masks
-from mlirc.frontend.capture.complex_pairs import pair_complex
-from mlirc.frontend.capture.complex_parts import compute_conjugates, split_complex
+from mlirc.frontend.capture.complex.pairs import pair_complex
+from mlirc.frontend.capture.complex.parts import compute_conjugates, split_complex
 from mlirc.frontend.capture.flex_attention import expand_flex_attention
 from mlirc.frontend.capture.quantized_operators import quantized_operators
 from mlirc.frontend.capture.shared_heads import share_heads

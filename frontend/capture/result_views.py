@@ -14,7 +14,7 @@ import torch
 from torch.fx import GraphModule, Node
 
 from mlirc.codegen.abi.lazy_tensors import is_traced_zero
-from mlirc.frontend.capture.complex_chains import OWN
+from mlirc.frontend.capture.complex.chains import OWN
 from mlirc.frontend.errors import UnsupportedGraph
 from mlirc.frontend.importer import views
 from mlirc.frontend.importer.graph_results import storage_of

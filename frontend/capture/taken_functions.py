@@ -1,9 +1,10 @@
-"""What is rewritten of the functions that operators of a graph of Dynamo's take, before AOTAutograd traces it."""
+"""What is rewritten of a graph of Dynamo's, and of the functions that its operators take, before AOTAutograd traces it."""
 
 from torch.fx import GraphModule
 
 from mlirc.frontend.capture.associative_scans import write_out_scans
 from mlirc.frontend.capture.counting_loops import carry_tensors
+from mlirc.frontend.capture.margin_losses import write_out_losses
 from mlirc.frontend.capture.nested_regions import inline_regions
 
 
@@ -11,3 +12,4 @@ def rewrite_functions(gm: GraphModule) -> None:
     inline_regions(gm)
     write_out_scans(gm)
     carry_tensors(gm)
+    write_out_losses(gm)

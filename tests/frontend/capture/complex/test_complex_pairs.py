@@ -5,7 +5,7 @@ import random
 import pytest
 import torch
 
-from mlirc.frontend.capture.complex_pairs import moves
+from mlirc.frontend.capture.complex.pairs import moves
 from tests.frontend.capture.complex.test_complex_parts import calls, compiled
 
 aten = torch.ops.aten

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch.fx import GraphModule, Node
 
-from mlirc.frontend.capture.complex_chains import PART, VIEWS, ChainRewriter, rewrite_chains
+from mlirc.frontend.capture.complex.chains import PART, VIEWS, ChainRewriter, rewrite_chains
 from mlirc.frontend.torch_compat.fake_tensors import detect_fake_mode
 
 aten = torch.ops.aten

@@ -4,7 +4,7 @@ before:  %z = zeros([8, 9], complex64);  %s = slice_scatter(%z, %w, 1, 0, 6);  %
 after:   %z = full([8, 9, 2], 0.0);  %s = slice_scatter(%z, view_as_real(%w), 1, 0, 6);  %i = fft_c2r(view_as_complex(%s))
 
 What is written to slices of a complex tensor is the whole tensor, copied, in a functional graph. A chain is rewritten where it makes more
-copies than it has ends, or a clone. complex_parts.py has chains that compute; of sums and negatives ATen's kernels give other signs of zeros
+copies than it has ends, or a clone. parts.py has chains that compute; of sums and negatives ATen's kernels give other signs of zeros
 than real ones.
 """
 
@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch.fx import GraphModule, Node
 
-from mlirc.frontend.capture.complex_chains import PART, VIEWS, ChainRewriter, rewrite_chains
+from mlirc.frontend.capture.complex.chains import PART, VIEWS, ChainRewriter, rewrite_chains
 from mlirc.frontend.strides.dimension_order import row_major
 from mlirc.frontend.strides.dimension_order import same as same_size
 

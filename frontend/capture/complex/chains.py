@@ -1,4 +1,4 @@
-"""Chains of operators of complex tensors, written anew with operators of real ones: what complex_pairs.py and complex_parts.py share."""
+"""Chains of operators of complex tensors, written anew with operators of real ones: what pairs.py and parts.py share."""
 
 from collections.abc import Callable
 from typing import Any
