@@ -6,7 +6,6 @@ import os
 import sys
 import zlib
 from pathlib import Path
-from typing import Any
 
 import hypothesis
 import pytest
@@ -35,13 +34,13 @@ def pytest_configure(config):
 
 
 def pytest_collection_modifyitems(config, items):
-    """`full` tests, and all combinations of the parameters of `thinned` ones, run when a marker expression asks for them
-    (`make test-all`), and never by accident. SHARD=i/n: a part."""
+    """`full` tests, and all cases of `thinned` ones, run when a marker expression asks for them (`make test-all`), and never
+    by accident. SHARD=i/n: a part."""
     if config.option.markexpr:
         index, shards = map(int, os.environ.get("SHARD", "0/1").split("/"))
         keep = [item for item in items if zlib.crc32(item.nodeid.encode()) % shards == index]
     else:
-        keep = thinned([item for item in items if not item.get_closest_marker("full")])
+        keep = sampling.thinned([item for item in items if not item.get_closest_marker("full")])
     if len(keep) < len(items):
         kept = set(keep)
         config.hook.pytest_deselected(items=[item for item in items if item not in kept])
@@ -52,32 +51,6 @@ def pytest_collection_finish():
     """Tens of thousands of collected tests live to the end: the garbage collector need not walk them again and again."""
     gc.collect()
     gc.freeze()
-
-
-def thinned(items: list[pytest.Item]) -> list[pytest.Item]:
-    """Without some of the tests marked `thinned`: of each so many that every value of every parameter is in one of them."""
-    members: dict[str, list[tuple[pytest.Item, set[tuple[str, int]]]]] = {}
-    for item in sorted(items, key=lambda item: zlib.crc32(item.nodeid.encode())):
-        combination = getattr(item, "callspec", None)
-        if combination is not None and item.get_closest_marker("thinned"):
-            values = {(parameter, id(value)) for parameter, value in combination.params.items()}
-            members.setdefault(item.nodeid.partition("[")[0], []).append((item, values))
-    dropped: set[pytest.Item] = set()
-    for test in members.values():
-        cover = without_superfluous(without_superfluous(test)[::-1])
-        dropped.update({item for item, _ in test} - {item for item, _ in cover})
-    return [item for item in items if item not in dropped]
-
-
-def without_superfluous(members: list[tuple[Any, set]]) -> list[tuple[Any, set]]:
-    """Members in their order, each with a value that no earlier one has."""
-    seen: set = set()
-    chosen = []
-    for item, values in members:
-        if not values <= seen:
-            chosen.append((item, values))
-        seen |= values
-    return chosen
 
 
 @pytest.fixture(autouse=True)

@@ -23,6 +23,7 @@ SHARDS = 350  # operators of `make test`: one of so many
 SOME = {"modules": 700, "optimizers": 700, "others": 130}
 
 
+@pytest.mark.thinned(6)
 @pytest.mark.parametrize("kind", operators.KINDS)
 def test_some_operators(kind):
     _all_good(list(operators.cases(kind, shard=2, shards=SHARDS)))

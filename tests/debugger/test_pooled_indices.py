@@ -16,6 +16,7 @@ NETS = {
 }
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("name", NETS)
 def test_indices_lie_in_their_windows(name, tmp_path):
     torch._dynamo.reset()

@@ -130,6 +130,7 @@ def test_to_bool():
         check(lambda x: [x.bool(), x.logical_not(), x.logical_and(x), torch.where(x.bool(), 1, 2)], x)
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("dtype", [torch.int8, torch.uint8, torch.int64, torch.float16, torch.float32], ids=str)
 def test_numbers_that_overflow_raise(dtype):
     """Where eager raises for a number that its dtype does not hold, so does a compiled graph; else both give the same."""

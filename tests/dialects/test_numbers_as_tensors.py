@@ -25,6 +25,7 @@ def test_the_names_are_pytorchs():
     assert {"add", "copy_", "mul_", "true_divide", "floor_divide"} <= {*NAMES}
 
 
+@pytest.mark.thinned(7)
 @pytest.mark.parametrize("number", [4, 2.5], ids=["int", "float"])
 @pytest.mark.parametrize("name", [name for name in NAMES if name not in ("multiply", "subtract", "divide")])
 def test_a_number_in_place_of_a_tensor(name, number):

@@ -35,6 +35,7 @@ def assert_as_exact_as_eager(model: Model, original, module, call, inputs, dtype
     assert ours.within(eager, dtype), f"{model.name}: error {ours}, eager {eager}"
 
 
+@pytest.mark.thinned(3)
 @every_dtype
 @every_way
 @every_model
@@ -49,6 +50,7 @@ def test_static_batch(name, training, dtype):
         assert module.state_dict()[key] == before + training, f"{key}: batches seen"
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize(
     "dtype",
     [torch.float32, pytest.param(torch.bfloat16, marks=pytest.mark.full)],

@@ -116,6 +116,7 @@ def library():
     torch._dynamo.reset()
 
 
+@pytest.mark.thinned(10)
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(
     "name, function, call",

@@ -54,6 +54,7 @@ OF_ROWS = {  # in PyTorch, and in numbers of 64 bits of precision
 }
 
 
+@pytest.mark.thinned(4)
 @pytest.mark.skipif(np.finfo(np.longdouble).nmant < 63, reason="no wider numbers than float64")
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize("name", OF_ROWS)

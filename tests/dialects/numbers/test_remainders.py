@@ -50,6 +50,7 @@ def test_remainders_by_what_is_next_to_nothing_are_exact(dtype):
         assert same(one, mine[777], 0.0, 0.0), name
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
 def test_constants_divide_as_tensors_do(dtype):
     x = wide_range(dtype)

@@ -156,6 +156,7 @@ def test_eagers_softmax_has_no_sign_of_zero_of_its_own(f):
     assert not last.signbit().any() and middle.signbit().all()
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16], ids=str)
 def test_folds_of_one_zero(dtype):
     """Of tensors without dimensions, too, with each way to name the dimension."""

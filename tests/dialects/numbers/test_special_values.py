@@ -111,6 +111,7 @@ def compiled(f):
     return torch.compile(f, backend="mlirc", fullgraph=True, options={"fallback": "error"})
 
 
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize("name", QUICK_NAMES)
 def test_elementwise(name):
     check_elementwise(name)
@@ -325,6 +326,7 @@ def way(f, x: torch.Tensor) -> list[torch.Tensor] | None:
         return None
 
 
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize("name", sorted(QUICK))
 def test_rows(name):
     check_rows(name)
@@ -378,6 +380,7 @@ def test_logarithms_of_sums_of_powers_of_two_leave_what_eagers_leave(dtype):
     assert all(map(torch.equal, compiled(f)(x), f(x)))
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
 @pytest.mark.filterwarnings("ignore:.*degrees of freedom")
 def test_moments_of_one_element(dtype):

@@ -74,6 +74,7 @@ def near(got: torch.Tensor, eager: torch.Tensor, exact: torch.Tensor) -> torch.T
     return close | (got == eager) | (got.isnan() & eager.isnan())
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
 @pytest.mark.parametrize("n", LENGTHS)
 def test_hard_rows(n, dtype):
@@ -148,6 +149,7 @@ ON_GPU = {
 }
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("name", ON_GPU)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16], ids=str)
 @pytest.mark.parametrize("n", [3, 70, pytest.param(5000, marks=pytest.mark.full)])
@@ -231,6 +233,7 @@ MOMENTS = {
 }
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("name", MOMENTS)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("symbolic", [False, True])
@@ -242,6 +245,7 @@ def test_variances_on_a_gpu_of_rows_whose_sum_overflows(n, symbolic, dtype, name
     check_moments(name, on_gpu(MOMENTS[name], x, symbolic), x)
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("symbolic", [False, True])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16], ids=str)
 @pytest.mark.parametrize("n", [70, 999, pytest.param(20000, marks=pytest.mark.full)])
@@ -281,6 +285,7 @@ NORMS = {
 }
 
 
+@pytest.mark.thinned(1)
 @pytest.mark.parametrize("name", NORMS)
 @pytest.mark.parametrize("n", [70, *(pytest.param(n, marks=pytest.mark.full) for n in (16411, 20000))])
 def test_norms_on_a_gpu_of_rows_whose_sum_overflows(n, name):

@@ -91,6 +91,7 @@ GRAPHS = {
 }
 
 
+@pytest.mark.thinned(5)
 @pytest.mark.parametrize("graph", [*GRAPHS])
 @pytest.mark.parametrize("name", LAZY)
 def test_a_gradient(name, graph):
@@ -111,6 +112,7 @@ def test_a_gradient(name, graph):
     torch.testing.assert_close(plain(made["mlirc"]), plain(made["eager"]))
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("dynamic", [False, True])
 @pytest.mark.parametrize("function", [torch.sgn, torch.floor, torch.trunc, torch.round, torch.ceil, torch.sign])
 def test_functions_that_do_not_change(function, dynamic):
@@ -229,6 +231,7 @@ VIEWS = {
 }
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("written", [False, True])
 @pytest.mark.parametrize("part", PARTS)
 def test_views_of_inputs_under_symbolic_sizes(part, written):

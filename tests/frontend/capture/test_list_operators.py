@@ -41,6 +41,7 @@ def test_all_of_them_have_parts():
     assert parts is not None and len(OPS) > 60 and set(OPS) <= set(parts)
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("part", range(4))
 def test_they_are_compiled(part):
     """Several in one graph; each in place too."""

@@ -125,7 +125,7 @@ def inputs():
         for chosen in product(ALL, (False, True), ("cpu", "strict"))
     ],
 )
-@pytest.mark.thinned
+@pytest.mark.thinned(3)
 def test_eagers_answer(fn, dynamic, pipeline, inputs):
     statistics.reset()
     options = {"fallback": "error", "pipeline": pipeline}
@@ -140,6 +140,7 @@ def test_eagers_answer(fn, dynamic, pipeline, inputs):
     assert called == ({"aten.sort.default"} if fn is library_calls else set())
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("shape", [(0, 0), (0, 4), (4, 0), (1, 0)])
 def test_carried_tensors_without_elements(shape, inputs):
     """A transposed one has strides that no dense tensor of other sizes has."""
@@ -347,6 +348,7 @@ def doubled_count(x):
     return while_loop(lambda i, x: i < 99, lambda i, x: (i * 2 + 1, x + i), (0, x))[1]
 
 
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize(
     "loop, compiled",
     [(counted, True), (counted_down, True), (last_count, False), (counted_in_half, False), (doubled_count, False)],

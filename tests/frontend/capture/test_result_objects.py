@@ -169,6 +169,7 @@ def run(program, mode, backend, dynamic=None, sizes=((3, 4), (3, 4))):
     return told
 
 
+@pytest.mark.thinned(9)
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_results_are_the_objects_that_aot_eager_gives(program, mode):
@@ -269,6 +270,7 @@ PARTS = {  # of other dtypes and detached ones AOTAutograd refuses to write to
 }
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("dynamic", [False, True])
 @pytest.mark.parametrize("written", [0, -1])
 @pytest.mark.parametrize("name", PARTS)
@@ -311,6 +313,7 @@ SHARED = {  # of a constant, of what is kept of a buffer, of an argument before 
 }
 
 
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize("dynamic", [False, True])
 @pytest.mark.parametrize("name", SHARED)
 def test_results_share_memory_where_eagers_do(name, dynamic):

@@ -15,6 +15,7 @@ RESULTS = {
 }
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("dynamic", [False, True])
 @pytest.mark.parametrize("trains", [False, True])
 def test_inputs_that_are_written_to_and_returned(trains, dynamic):

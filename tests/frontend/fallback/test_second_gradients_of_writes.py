@@ -118,7 +118,7 @@ def test_graphs_that_write_to_an_input(f, way):
 
 
 @pytest.mark.parametrize("name", WRITERS)
-@pytest.mark.thinned
+@pytest.mark.thinned(3)
 def test_modules_that_write_to_buffers(name):
     torch.testing.assert_close(*both(lambda compiled: penalty_of(name, compiled)))
 

@@ -50,6 +50,7 @@ def outcome(function, name):
     return [x.clone() for x in (found if isinstance(found, tuple) else (found,))], memory, b
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize(
     "first, dynamic",
     [

@@ -101,6 +101,7 @@ def outcome(program, start, count, n):
         return type(error)
 
 
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize("dynamic", [False, True])
 @pytest.mark.parametrize("operand", OPERANDS)
 @pytest.mark.parametrize("read", READS)

@@ -214,17 +214,20 @@ def test_every_function_of_pytorch_is_here():
     assert FUNCTIONS.keys() == METHOD_TO_OPERATOR.keys()
 
 
+@pytest.mark.thinned(24)
 @pytest.mark.parametrize("name", [*FUNCTIONS, *MORE])
 def test_functions(name):
     function = (FUNCTIONS | MORE)[name]
     check(lambda x, n: x * function(n), [*SMALL, *HUGE])
 
 
+@pytest.mark.thinned(16)
 @pytest.mark.parametrize("name", POSITIONS)
 def test_positions(name):
     check(POSITIONS[name], [*SMALL, *HUGE])
 
 
+@pytest.mark.thinned(7)
 @pytest.mark.parametrize("name", SIZED)
 def test_positions_of_sizes(name):
     check(SIZED[name], [*SMALL, 2**60, 2**62, -(2**62)])
@@ -388,7 +391,7 @@ def expression(rng: random.Random, depth: int) -> str:
 
 
 @pytest.mark.parametrize("seed", range(8))
-@pytest.mark.thinned
+@pytest.mark.thinned(4)
 def test_numbers_that_are_large_on_the_way(seed):
     """What 64 bits do not hold may be an operand of a quotient, a remainder, max or min, whose result is small."""
     rng = random.Random(seed)

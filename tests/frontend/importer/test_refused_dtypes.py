@@ -142,7 +142,7 @@ def operands(overload):
 
 
 @pytest.mark.parametrize("part", range(4))
-@pytest.mark.thinned
+@pytest.mark.thinned(2)
 def test_every_elementwise_operator_is_refused_as_by_eager(part):
     compared = 0
     for overload in elementwise_operators()[part::4]:

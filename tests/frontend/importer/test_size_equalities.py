@@ -219,6 +219,7 @@ LEFT_ONE = {  # sizes of which one element is left, so that what follows broadca
 }
 
 
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize("name", LEFT_ONE)
 @pytest.mark.parametrize("size", [1, 2, 3, 4])
 def test_one_element_left_by_a_bound(name, size):
@@ -269,6 +270,7 @@ TOGETHER = {
 }
 
 
+@pytest.mark.thinned(6)
 @pytest.mark.parametrize("parts", [p if p == "chunks" else pytest.param(p, marks=pytest.mark.full) for p in PARTS])
 @pytest.mark.parametrize("together", TOGETHER)
 def test_parts_whose_sizes_are_equal_by_a_guard(parts, together):
@@ -302,6 +304,7 @@ LENGTHS = {  # of which two are as long at some sizes: a guard says so
 SOME = ("half", "second of three", "pooled")
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("name", [x if x in SOME else pytest.param(x, marks=pytest.mark.full) for x in LENGTHS])
 def test_parts_that_are_as_long(name):
     """Of 4, the chunks ((s + 2)//3) and s - (s + 2)//3 are 2 both: each is to be written as the other."""

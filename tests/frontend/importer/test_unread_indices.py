@@ -80,6 +80,7 @@ def differences(name, dtype, sizes, indices, dynamic):
     return found
 
 
+@pytest.mark.thinned(13)
 @pytest.mark.parametrize("name", READERS | WRITERS)
 def test_an_index_that_no_result_needs_raises_as_in_eager(name):
     sizes = [(0, 5), (0, 0)]

@@ -106,6 +106,7 @@ def test_gradients():
     assert "frozen" not in gradients and gradients["unused"] is None
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_steps_of_optimizers(name):
     torch.manual_seed(0)
@@ -152,6 +153,7 @@ RECURRENT = [
 ]
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize(("kind", "options", "decomposed"), RECURRENT)
 def test_recurrent_layers(kind, options, decomposed):
     """PyTorch exports an LSTM of a CPU as oneDNN's for inference, which keeps nothing for gradients."""

@@ -31,7 +31,7 @@ OTHERS = {
 }
 
 
-@pytest.mark.thinned
+@pytest.mark.thinned(5)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
 @pytest.mark.parametrize("last", [False, True], ids=["contiguous", "channels last"])
 @pytest.mark.parametrize("name", UPSAMPLING | OTHERS)

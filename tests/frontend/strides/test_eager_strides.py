@@ -204,6 +204,7 @@ def test_pairs_of_dtypes(op):
 STATIC = ("pad by less", "pad by less and more")  # fake tensors of symbolic sizes refuse these
 
 
+@pytest.mark.thinned(12)
 @pytest.mark.parametrize("dynamic", (False, True))
 @pytest.mark.parametrize("name", CALLS)
 def test_operators_with_rules(name, dynamic):

@@ -18,6 +18,7 @@ INPUTS = {
 }
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("function", FUNCTIONS)
 def test_values(function):
     for x in [make() for make in INPUTS.values()]:
@@ -52,6 +53,7 @@ EMPTY = {
 }
 
 
+@pytest.mark.thinned(13)
 @pytest.mark.parametrize("shape", [(0, 1), (2, 0), (0, 0), (0, 1, 1), (1, 0, 1), (3, 0, 1), (0, 1, 3), (2, 1, 0, 1)])
 @pytest.mark.parametrize("layout", EMPTY)
 def test_strides_of_what_is_empty(shape, layout):
@@ -104,6 +106,7 @@ SLICED = {
 }
 
 
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize("name", SLICED)
 def test_strides_of_a_size_that_is_computed(name):
     """One graph for all n, because no guard says that min(n, 4) is not 0."""

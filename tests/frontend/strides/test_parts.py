@@ -23,6 +23,7 @@ LAYOUTS = {
 }
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("dynamic", [False, True])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.int64])
 def test_values(dtype, dynamic):

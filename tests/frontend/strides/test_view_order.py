@@ -57,7 +57,7 @@ def strides(x):
 @pytest.mark.parametrize("dynamic", [False, True])
 @pytest.mark.parametrize("given", INPUTS)
 @pytest.mark.parametrize("seed", range(8))
-@pytest.mark.thinned
+@pytest.mark.thinned(4)
 def test_gradients_have_eagers_strides(seed, given, dynamic):
     check(program_of(random.Random(f"{seed} {given}")), given, dynamic)
 

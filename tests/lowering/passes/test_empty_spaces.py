@@ -33,6 +33,7 @@ def program(fold: str, written: bool, other: tuple[int, ...]):
     return function
 
 
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize("fold", FOLDS)
 @pytest.mark.parametrize("shape", SHAPES)
 def test_folds_over_nothing(shape, fold):

@@ -46,6 +46,7 @@ READS = {
 }
 
 
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize("name", READS)
 def test_layers(name):
     torch.manual_seed(0)

@@ -20,6 +20,7 @@ SLICES = {
 }
 
 
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize("name", SLICES)
 def test_every_size_is_right(name):
     torch._dynamo.reset()

@@ -69,6 +69,7 @@ def on_a_gpu(text):
     return re.sub(r"(tensor<[^<>{},]*)>", r'\1, {device = "cuda:0"}>', text)
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("on_gpu", [False, True])
 @pytest.mark.parametrize("training", [False, True])
 @pytest.mark.parametrize("name", [n if n == "mlp" else pytest.param(n, marks=pytest.mark.full) for n in MODELS])

@@ -22,6 +22,7 @@ USES = {
 }
 
 
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize("use", USES)
 @pytest.mark.parametrize("dynamic", [False, True])
 def test_parts_without_elements(use, dynamic):
@@ -89,6 +90,7 @@ MODULO = {
 }
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("part", PERHAPS_EMPTY)
 def test_indices_modulo_a_size_that_may_be_0(part):
     for use in some(tuple(MODULO), 2):

@@ -63,6 +63,7 @@ def attention(mod, listed):
     return fn
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("seed", [*range(5), *(pytest.param(k, marks=pytest.mark.full) for k in range(5, 24))])
 def test_sizes(seed):
     sizes, dtype = case(seed), {3: torch.bfloat16, 1: torch.float16}.get(seed % 4, torch.float32)

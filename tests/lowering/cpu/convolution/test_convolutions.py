@@ -262,6 +262,7 @@ def test_no_op_is_looked_at_once_a_fold_has_erased_others(monkeypatch):
     assert events.count("fold") == 2 and "look" not in events[events.index("fold") :]
 
 
+@pytest.mark.thinned(4)
 @torch.no_grad()
 @pytest.mark.parametrize("dynamic", [False, True])
 @pytest.mark.parametrize("name", CONVOLUTIONS)

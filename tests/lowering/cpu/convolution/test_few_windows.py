@@ -43,6 +43,7 @@ FEW = {
 }
 
 
+@pytest.mark.thinned(6)
 @pytest.mark.parametrize("training", (True, False), ids=("training", "inference"))
 @pytest.mark.parametrize("bias", (True, False), ids=("bias", "no bias"))
 @pytest.mark.parametrize("last", (True, False), ids=("channels last", "contiguous"))

@@ -138,6 +138,7 @@ def test_layers_share_code(kind):
     assert made[0] == made[1] != made[2]
 
 
+@pytest.mark.thinned(6)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("shape", SHAPES)
 def test_values(kind, shape):

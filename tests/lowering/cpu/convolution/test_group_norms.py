@@ -39,7 +39,7 @@ def step(call, x, parameters):
     return [y, *torch.autograd.grad(y.square().sum(), [x, *parameters])]
 
 
-@pytest.mark.thinned
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize(("channels", "groups", "height", "width"), NETS)
 @pytest.mark.parametrize("dynamic", [False, True])
 def test_values_and_gradients(channels, groups, height, width, dynamic):

@@ -145,7 +145,7 @@ def close(made: torch.Tensor, case: Case) -> None:
     assert (made - wanted).norm() <= max(2 * (eager - wanted).norm(), 1e-7 * wanted.norm())
 
 
-@pytest.mark.thinned
+@pytest.mark.thinned(6)
 @pytest.mark.parametrize("lanes", widths())
 @pytest.mark.parametrize("name", NAMED)
 def test_values(name, lanes):

@@ -18,6 +18,7 @@ CASES = [("image", False), ("image", True), ("row", True), ("groups", False)]
 FULL = [(name, dynamic) for name in PROGRAMS for dynamic in (False, True) if (name, dynamic) not in CASES]
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize(("name", "dynamic"), [*CASES, *(pytest.param(*c, marks=pytest.mark.full) for c in FULL)])
 def test_an_image_that_is_the_weight(name, dynamic):
     program, shape = PROGRAMS[name]

@@ -44,6 +44,7 @@ def test_threads_stay(function, four_threads):
     assert set(os.listdir("/proc/self/task")) <= before
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("rows, columns", [(1, 70000), (3, 100000), (1, 8 * 3 * 32768), (2, 4 * 65536 + 5)])
 def test_few_rows(rows, columns, four_threads):
     """Reductions whose inner axis the threads share; some threads may have no part of it."""
