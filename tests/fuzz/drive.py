@@ -238,6 +238,10 @@ def _add_tensors(calls: Calls) -> None:
             if _runs(calls, view):
                 calls.inputs.append(Input(name, [f"{other.name}{view}"] * calls.count))
                 continue
+        if k and rng.random() < 0.12:  # one tensor for two arguments, in some of the calls
+            ways = ("a", "a.detach().clone().mul_(a.detach())")
+            calls.inputs.append(Input(name, [rng.choice(ways) for _ in range(calls.count)]))
+            continue
         dims = rng.choices(("A", "B", "C", "1"), (4, 4, 3, 1), k=rng.choice((0, 1, 1, 2, 2, 2, 3, 3, 4)))
         dtype = rng.choice(dtypes)
         kind = values if rng.random() < 0.7 else "normal"
@@ -272,10 +276,13 @@ def _evaluates(text: str) -> bool:
 
 
 def _sizes(rng: Random) -> dict[str, int]:
-    return {
+    sizes = {
         name: rng.choice((0, 1, 2, 2, 3, 3, 4, 4, 5, 6, 7, 8, 9, 16, 17) if rng.random() < 0.9 else (33, 40, 65))
         for name in "ABC"
     }
+    if rng.random() < 0.15:  # as many heads as images
+        sizes |= dict.fromkeys(rng.choice(("AB", "BC", "AC", "ABC")), sizes["A"])
+    return sizes
 
 
 def _layout(rng: Random, rank: int) -> str:
