@@ -8,12 +8,13 @@ from functools import partial
 from typing import Any
 
 import torch
-from torch.fx import Graph, GraphModule, Node
+from torch.fx import GraphModule
 
 from mlirc.codegen.abi.lazy_tensors import is_lazy
 from mlirc.codegen.process.signal_handlers import raise_of_handler
 from mlirc.frontend.budget import pace
 from mlirc.frontend.cache.trace_cache import CachedTrace
+from mlirc.frontend.capture.associative_scans import expand_scans
 from mlirc.frontend.capture.attention_masks import SDPA, drop_known_masks
 from mlirc.frontend.capture.complex.pairs import pair_complex
 from mlirc.frontend.capture.complex.parts import compute_conjugates, split_complex
@@ -35,6 +36,7 @@ from mlirc.frontend.torch_compat.aot_autograd.donated_buffers import keep_saved
 from mlirc.frontend.torch_compat.aot_autograd.gradient_strides import ask_for_order_alone
 from mlirc.frontend.torch_compat.aot_autograd.returned_inputs import loses_results
 from mlirc.frontend.torch_compat.dynamo.input_sources import name_as_guarded
+from mlirc.frontend.torch_compat.dynamo.lazy_graph import copied
 from mlirc.frontend.torch_compat.dynamo.tracing_context import TracingContext
 from mlirc.frontend.torch_compat.fake_tensors import unset_fake_temporarily
 from mlirc.frontend.torch_compat.list_operators import list_operators
@@ -116,6 +118,7 @@ class Capture:
     def expand(self, gm: GraphModule) -> None:
         with unset_fake_temporarily():
             expand_flex_attention(gm, self.options)
+            fallback.optional(expand_scans, gm)
 
     def beside_background(self) -> AbstractContextManager:
         """Around what reads a graph's symbols, where the background may be importing another graph with the same."""
@@ -157,16 +160,6 @@ def simplify_attention(gm: GraphModule, options: Options) -> None:
         if options.fallback == "error":
             raise
         log.warning("mlirc: attention is traced as it is written: %s", fallback.reason(error))
-
-
-def copied(graph: Graph) -> Graph:
-    """A copy of a graph of Dynamo's, with Dynamo's notes on the sources of inputs."""
-    copies: dict[Node, Node] = {}
-    made = Graph()
-    made.output(made.graph_copy(graph, copies))
-    for node, copy in copies.items():
-        copy.__dict__ |= {name: value for name, value in vars(node).items() if name not in vars(copy)}
-    return made
 
 
 def how_to_trace() -> dict[str, Any]:

@@ -15,8 +15,8 @@ import torch
 from torch.fx import Graph, GraphModule, Node
 
 from mlirc.codegen.process.signal_handlers import raise_of_handler
-from mlirc.frontend.capture.aot_autograd import copied
 from mlirc.frontend.capture.nested_regions import attribute
+from mlirc.frontend.torch_compat.dynamo.lazy_graph import copied
 
 COMPARISONS = (operator.lt, operator.le, operator.gt, operator.ge, operator.eq, operator.ne)
 WITH_ELEMENTS = (operator.add, operator.sub, operator.mul, *COMPARISONS)

@@ -17,7 +17,7 @@ import torch
 from torch.fx import Graph, GraphModule, Node
 
 from mlirc.codegen.process.signal_handlers import raise_of_handler
-from mlirc.frontend.capture.aot_autograd import copied
+from mlirc.frontend.torch_compat.dynamo.lazy_graph import copied
 
 ARITHMETIC = (operator.add, operator.sub, operator.mul, operator.truediv, operator.floordiv, operator.mod, operator.pow)
 WRITES = {"setitem", "batch_norm", "instance_norm", "embedding_bag"} | {f"i{x.__name__}" for x in ARITHMETIC}

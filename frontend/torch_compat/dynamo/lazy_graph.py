@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from torch.fx import Graph, GraphModule
+from torch.fx import Graph, GraphModule, Node
 
 from mlirc.codegen.abi.reach import Missing, reach
 
@@ -39,3 +39,13 @@ def lazy_class() -> type[GraphModule]:
     if _LazyGraphModule(GraphModule({}, Graph()), graph)(5) != 5:
         raise Missing("it does not run")
     return _LazyGraphModule
+
+
+def copied(graph: Graph) -> Graph:
+    """A copy of a graph of Dynamo's, with Dynamo's notes on the sources of inputs."""
+    copies: dict[Node, Node] = {}
+    made = Graph()
+    made.output(made.graph_copy(graph, copies))
+    for node, copy in copies.items():
+        copy.__dict__ |= {name: value for name, value in vars(node).items() if name not in vars(copy)}
+    return made
