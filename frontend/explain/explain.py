@@ -289,7 +289,20 @@ class _Observer:
 
 def skipped(unimplemented: Counter[str]) -> list[str]:
     """Why Dynamo left whole functions to eager, of what it counts."""
-    return [" ".join(text.split("\n")[0].split()) for text in unimplemented if "frame skipped" in text]
+    return [why_skipped(text) for text in unimplemented if "frame skipped" in text]
+
+
+def why_skipped(text: str) -> str:
+    """Dynamo's reason, and where it says so the setting with which it would capture the function."""
+    cause, _, rest = text.partition("\n\n")
+    reason, *lines = [" ".join(line.split()) for line in cause.split("\n")]
+    hints = [
+        line.removeprefix("Hint: ") for line in lines if line.startswith("Hint: ") and "torch._dynamo.config" in line
+    ]
+    told = [line.removeprefix("Explanation: ") for line in lines if line.startswith("Explanation: ")]
+    place = rest.partition("frame skipped: ")[2].split("\n")[0]
+    more = " ".join([*told, *hints])
+    return f"{reason}{place and f', {place}'}{more and f': {more}'}"
 
 
 def graph_break(item: Any) -> dict[str, Any]:

@@ -189,6 +189,16 @@ def test_functions_that_dynamo_skips():
     assert "a function stays in eager: Failed to trace" in " ".join(str(told).split())
 
 
+def test_a_skipped_function_and_the_setting_that_captures_it():
+    def experts(x):
+        for k in range(2):
+            x = x.index_add(0, torch.where(x[:, 0] > k)[0][:1], x[:1])
+        return x
+
+    (told,) = explain(experts, torch.ones(3, 2)).data["skipped"]
+    assert "experts (" in told and "torch._dynamo.config.capture_dynamic_output_shape_ops = True" in told
+
+
 def test_text_and_json():
     told = explain(Net(), torch.randn(4, 8))
     text = " ".join(str(told).split())
