@@ -15,7 +15,6 @@ from mlirc.codegen.aten.python_call import AtenCall
 from mlirc.codegen.aten.scalar_call import scalar_call
 from mlirc.codegen.aten.shim_call import NUMBER, UNWANTED, WANTED, NativeCall, NotNative, routine_call
 from mlirc.codegen.aten.view_call import view_call
-from mlirc.codegen.cuda.user_launch import triton_call
 from mlirc.codegen.frame.frame import Frame, HostBuffer, Number
 from mlirc.codegen.host.inputs import bind_result
 from mlirc.codegen.host.parts import HostCall
@@ -64,6 +63,8 @@ def native_way(
     """The native call for the op, or why there is none."""
     if function is triton_kernel:
         try:
+            from mlirc.codegen.cuda.user_launch import triton_call  # what generates for GPUs takes a while to load
+
             return triton_call(frame, op, operands), ""
         except NotNative as reason:
             return None, str(reason)

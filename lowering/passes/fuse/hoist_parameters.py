@@ -104,11 +104,13 @@ def move(function: Any, hoisted: list[ir.Value], sources: dict[ir.Value, frozens
     """Makes @prepare of these values and the ops that lead to them, and makes them arguments of `function`."""
     block = function.regions[0].blocks[0]
     arguments = list(block.arguments)
-    used = [x for x in arguments if any(x in sources[y] for y in hoisted)]
+    parameters = frozenset().union(*(sources[x] for x in hoisted))
+    positions = [k for k, x in enumerate(arguments) if x in parameters]
+    used = [arguments[k] for k in positions]
     results = [x.type for x in hoisted]
     with ir.InsertionPoint.after(function.operation), function.location:
         prepare = func.FuncOp("prepare", ([x.type for x in used], results))
-    prepare.attributes["mlirc.parameters"] = ir.StringAttr.get(print_list(arguments.index(x) for x in used))
+    prepare.attributes["mlirc.parameters"] = ir.StringAttr.get(print_list(positions))
     prepare.attributes["mlirc.results"] = ir.ArrayAttr.get([ir.StringAttr.get(f"g{k}") for k in range(len(results))])
     body = prepare.add_entry_block([x.location for x in used])
     moved = dict(zip(used, body.arguments, strict=True))
@@ -120,7 +122,7 @@ def move(function: Any, hoisted: list[ir.Value], sources: dict[ir.Value, frozens
         attributes.append(ir.DictAttr.get({"mlirc.frozen": ir.UnitAttr.get()}))
         x.replace_all_uses_with(frozen)
     for op in reversed(list(block.operations)):
-        if may_hoist(op) and op.results[0] in sources and not list(op.results[0].uses):
+        if op.results and op.results[0] in sources and next(iter(op.results[0].uses), None) is None and may_hoist(op):
             op.operation.erase()
     function.attributes["arg_attrs"] = ir.ArrayAttr.get(attributes)
     result_types = function.attributes["function_type"].value.results

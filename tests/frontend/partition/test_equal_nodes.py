@@ -64,13 +64,14 @@ def test_operators_that_nothing_is_known_of_stay():
     assert len(graph.find_nodes(op="call_function", target=print)) == 2
 
 
-def test_training_loads_no_inductor():
+def test_training_loads_neither_inductor_nor_what_writes_for_gpus():
     program = """
 import sys, torch
 model = torch.nn.Linear(4, 4)
 torch.compile(model, backend="mlirc", options={"fallback": "error", "cache": False})(torch.ones(2, 4)).sum().backward()
 assert model.weight.grad is not None
-print([name for name in ("pattern_matcher", "scheduler", "lowering") if f"torch._inductor.{name}" in sys.modules])
+unused = *(f"torch._inductor.{name}" for name in ("pattern_matcher", "scheduler", "lowering")), "mlirc.lowering.gpu.kernel"
+print([name for name in unused if name in sys.modules])
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
