@@ -21,7 +21,7 @@ from mlirc.codegen.abi import reach
 
 OF_A_WARM_CACHE = {"trace-result", "trace-metadata", "global-switches"}
 ON_GPU = {"cuda-generator", "raw-stream", "storage-use", "tf32"}  # never asked for where there is none
-GROUPS = 6
+GROUPS = 3
 
 
 def battery(fallback: str = "eager") -> None:

@@ -20,7 +20,7 @@ from tests.fuzz.compare import differences
 
 PARTS = 16
 SHARDS = 350  # operators of `make test`: one of so many
-SOME = {"modules": 700, "optimizers": 700, "others": 130}
+SOME = {"modules": 1400, "optimizers": 700, "others": 260}
 
 
 @pytest.mark.thinned(6)

@@ -162,6 +162,7 @@ STEPS = {
 }
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("columns", [5, 37, 3000])
 def test_rows_in_steps(columns):
     """Every step is a result, in whose memory an earlier value of the row may have been until it is written."""

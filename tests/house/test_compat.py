@@ -8,7 +8,6 @@ import os
 import pkgutil
 import re
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -18,6 +17,8 @@ from mlirc import codegen, frontend
 from mlirc.codegen.abi import reach
 from mlirc.codegen.cache import folder as cache_folder
 from mlirc.codegen.process import background
+from tests import sampling
+from tests.forked_programs import python
 
 DOCUMENT = Path(__file__).parents[2] / "docs/compat.md"
 ROW = re.compile(r"^\| `([\w-]+)` \|(.*)\|$", re.MULTILINE)
@@ -53,8 +54,8 @@ def test_the_document_has_a_row_for_each_reach():
 
 @pytest.mark.parametrize("more", [[], pytest.param(["--whole"], marks=pytest.mark.full)], ids=["a part", "all parts"])
 def test_without_one_results_are_the_same(more, tmp_path):
-    """Each in a process of its own, a fork of one in which nothing was compiled."""
-    names = [*more, *(name for name in REACHES if name not in ONCE)]
+    """In forks of a process in which nothing was compiled: every second one of them, several at a time, or each alone."""
+    names = [*more, *sampling.some([name for name in REACHES if name not in ONCE], 2)]
     done = run(names, {cache_folder.VARIABLE: str(tmp_path)})
     assert done.stdout == "", f"wrong without {done.stdout.split()}:\n{done.stderr[-6000:]}"
 
@@ -83,8 +84,7 @@ def test_a_switch_of_the_program_takes_none_away(name):
 
 
 def run(names: list[str], variables: dict[str, str]) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "tests.without_reaches", *names]
-    done = subprocess.run(command, env=os.environ | variables, capture_output=True, text=True, timeout=900)
+    done = python("-m", "tests.without_reaches", *names, env=os.environ | variables)
     assert done.returncode == 0, done.stderr[-6000:]
     return done
 

@@ -94,12 +94,11 @@ def test_kernels_make_no_poison(dynamic, monkeypatch):
         torch.compiler.reset()
         return torch.compile(f, backend="mlirc", dynamic=dynamic, fullgraph=True)(*args)
 
-    for dtype in (torch.float32, torch.bfloat16)[: 1 if dynamic else 2]:
-        compiled(products, *(torch.randn(*s, dtype=dtype) for s in ((33, 65), (65, 47), (2, 2, 37, 16))))
-        compiled(images, *(torch.randn(*s, dtype=dtype) for s in ((2, 3, 17, 19), (8, 3, 3, 3))))
-        compiled(rows, torch.randn(50, 19, dtype=dtype), torch.randint(0, 50, (6, 7)), 3)
-    for dtype in (torch.int8, torch.int64):
-        compiled(integers, torch.randint(-99, 99, (5, 37)).to(dtype), 3)
+    dtype, integer = (torch.float32, torch.int64) if dynamic else (torch.bfloat16, torch.int8)
+    compiled(products, *(torch.randn(*s, dtype=dtype) for s in ((33, 65), (65, 47), (2, 2, 37, 16))))
+    compiled(images, *(torch.randn(*s, dtype=dtype) for s in ((2, 3, 17, 19), (8, 3, 3, 3))))
+    compiled(rows, torch.randn(50, 19, dtype=dtype), torch.randint(0, 50, (6, 7)), 3)
+    compiled(integers, torch.randint(-99, 99, (5, 37)).to(integer), 3)
     x = torch.randn(7, 33, requires_grad=True)
     for y in compiled(lambda x: (F.layer_norm(x, (33,)), F.cross_entropy(x, torch.arange(7)), x.var(1)), x):
         y.sum().backward(retain_graph=True)

@@ -185,6 +185,7 @@ def check(second: str, dtype: torch.dtype, every: int = 1) -> None:
     assert not found, "\n".join(f"{second} of {name}: {text}" for name, text in found.items())
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("dtype", HALVES, ids=str)
 @pytest.mark.parametrize("second", QUICK)
 def test_pairs(second, dtype):

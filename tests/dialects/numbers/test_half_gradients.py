@@ -9,6 +9,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from tests import sampling
+
 HALVES = (torch.bfloat16, torch.float16)
 
 POINTWISE: dict[str, Callable] = {
@@ -190,7 +192,7 @@ QUICK = [(POINTWISE, torch.float16), (LOSSES, torch.float16), (ROWS, torch.bfloa
 
 @pytest.mark.parametrize(("fs", "dtype"), QUICK, ids=["pointwise", "losses", "rows"])
 def test_gradients(fs, dtype):
-    check(fs, "wide", dtype)
+    check(dict(sampling.some([*fs.items()], 2)), "wide", dtype)
 
 
 @pytest.mark.full

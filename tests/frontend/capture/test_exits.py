@@ -18,7 +18,7 @@ import torch, torch._dynamo
 from torch import nn
 import mlirc.frontend.entry.backend, mlirc.frontend.driver.observers, mlirc.codegen.emit.emit
 
-folder, moments = sys.argv[1], int(sys.argv[2])
+folder, moments, kinds = sys.argv[1], int(sys.argv[2]), sys.argv[3:]
 
 def first_call(number):
     model = nn.Sequential(nn.Linear(8, 9 + number), nn.GELU(), nn.LayerNorm(9 + number), nn.Linear(9 + number, 4))
@@ -75,7 +75,7 @@ def main():
         first_call(1)
         return open(f"{folder}/span", "w").write(str(time.monotonic() - start))
     span, chance, number = float(open(f"{folder}/span").read()), random.Random(7), 2
-    for kind in ("interrupt", "exit", "error", "vanish", "daemon", "thread"):
+    for kind in kinds:
         for moment in range(moments):
             if forked(f"{kind}-{number}", None):
                 return child(kind, number, span * (moment + chance.random()) / moments)
@@ -131,16 +131,23 @@ def test_whose_abort_it_is(file, thrown):
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this platform")
-@pytest.mark.parametrize("moments", [1, pytest.param(12, marks=pytest.mark.full)])
-def test_a_process_that_ends_in_a_first_call(tmp_path: Path, moments):
+@pytest.mark.parametrize(
+    ("moments", "kinds"),
+    [
+        (1, ("interrupt", "vanish", "daemon")),
+        pytest.param(12, ("interrupt", "exit", "error", "vanish", "daemon", "thread"), marks=pytest.mark.full),
+    ],
+    ids=["a moment", "many moments"],
+)
+def test_a_process_that_ends_in_a_first_call(tmp_path: Path, moments, kinds):
     cache = tmp_path / "cache"
-    command = [sys.executable, "-c", PROGRAM, str(tmp_path), str(moments)]
+    command = [sys.executable, "-c", PROGRAM, str(tmp_path), str(moments), *kinds]
     done = subprocess.run(
         command, env=os.environ | {"MLIRC_CACHE_DIR": str(cache)}, capture_output=True, text=True, timeout=1200
     )
     assert done.returncode == 0, done.stderr[-3000:]
     ended = [line.split() for line in done.stdout.splitlines()]
-    assert len(ended) > 6 * moments + 2
+    assert len(ended) > len(kinds) * moments + 2
     for name, status, _ in ended:
         text = OF_DYNAMO.sub("", OF_AUTOGRAD.sub("", (tmp_path / f"{name}.txt").read_text()))
         kind = name.partition("-")[0]

@@ -93,6 +93,7 @@ def test_as_eager(name, order, made_in, given_in):
     torch.testing.assert_close(after, should)
 
 
+@pytest.mark.thinned(6)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_what_is_counted(name):
     """Nothing runs in eager but what would raise there."""

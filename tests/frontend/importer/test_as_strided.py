@@ -25,6 +25,7 @@ VIEWS = {
 }
 
 
+@pytest.mark.thinned(7)
 @pytest.mark.parametrize("dynamic", [False, True])
 @pytest.mark.parametrize("name", VIEWS)
 def test_an_input_may_begin_anywhere(name, dynamic):

@@ -262,7 +262,7 @@ BOUNDS = {
 
 @pytest.mark.parametrize("what", BITS)
 @pytest.mark.parametrize("name", BOUNDS)
-@pytest.mark.thinned
+@pytest.mark.thinned(4)
 def test_bits_as_bounds(name, what):
     """Where a view begins is said by nothing but its offset: a sum of a size and bits of a number."""
     if name not in ("start", "pad") and what not in ("n ^ 5", "n | 1"):
@@ -354,7 +354,7 @@ HUGE_TENSORS = {
 
 @pytest.mark.parametrize("dynamic", [False, True])
 @pytest.mark.parametrize("name", HUGE_TENSORS)
-@pytest.mark.thinned
+@pytest.mark.thinned(6)
 def test_tensors_that_no_memory_holds(name, dynamic):
     """Eager's error, of its type, reaches the user: no warning, no file that reproduces a bug."""
     torch._dynamo.reset()

@@ -50,6 +50,7 @@ def outcome(function, x):
     return None
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("dtype", [torch.bool, torch.int64, torch.bfloat16], ids=str)
 def test_what_eager_refuses_is_refused(dtype):
     x = torch.tensor([1, 2, 0]).to(dtype)

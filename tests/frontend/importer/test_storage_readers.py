@@ -56,6 +56,7 @@ def raises(program, *starts):
     return False
 
 
+@pytest.mark.thinned(7)
 @pytest.mark.parametrize("name", VIEWS)
 @pytest.mark.parametrize("operator", OPERATORS)
 @pytest.mark.parametrize("root", ROOTS)

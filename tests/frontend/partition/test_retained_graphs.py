@@ -18,7 +18,7 @@ def normalized(x, y):
 @pytest.mark.parametrize("function", [reshaped, normalized])
 @pytest.mark.parametrize("dynamic", [True, None])
 @pytest.mark.parametrize("first", ["plain", "retained"])
-@pytest.mark.thinned
+@pytest.mark.thinned(2)
 def test_gradients_again(function, dynamic, first):
     torch._dynamo.reset()
     compiled = torch.compile(function, backend="mlirc", dynamic=dynamic, options={"fallback": "error"})

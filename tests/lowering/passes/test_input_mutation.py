@@ -81,7 +81,7 @@ def same_as_eager(fn: Callable, calls: int = 2) -> list[str]:
     return [entry.rule for entry in entries if entry.rule.startswith("TO INPUT")]
 
 
-@pytest.mark.parametrize("block", [0, 1, *(pytest.param(k, marks=pytest.mark.full) for k in (2, 3))])
+@pytest.mark.parametrize("block", [0, *(pytest.param(k, marks=pytest.mark.full) for k in (1, 2, 3))])
 def test_random_programs(block):
     rules = [rule for seed in range(12 * block, 12 * block + 12) for rule in same_as_eager(program(seed))]
     assert rules.count("TO INPUT") > 5 and len(set(rules)) > 2  # some in place, some refused

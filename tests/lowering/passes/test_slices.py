@@ -41,6 +41,7 @@ def test_empty_slices(name, size):
         torch.testing.assert_close(compiled(x), SLICES[name](x))
 
 
+@pytest.mark.thinned(5)
 @pytest.mark.parametrize("name", SLICES)
 def test_fusion_reads_through(name):
     """What is before the slice and what is after become one kernel."""

@@ -62,6 +62,7 @@ class Between(nn.Module):
         return self.last(self.middle(self.norm(self.first(x)).relu()).sigmoid())
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("name", ["overlapping", "uneven", "groups"])
 def test_a_transposed_convolution_in_training(name):
     channels, filters, keywords, _ = TRANSPOSED[name]

@@ -183,6 +183,7 @@ class Rows(nn.Module):
         return self.second((self.norm(self.first(x)) + x).relu()).transpose(1, 2)
 
 
+@pytest.mark.thinned(2)
 @torch.no_grad()
 @pytest.mark.parametrize("groups", [1, 4])
 @pytest.mark.parametrize("dtype", DTYPES)

@@ -171,6 +171,7 @@ def test_zeros_have_eager_s_sign():
 # ---- the choice
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize(
     ("kind", "sizes", "results"),
     [

@@ -492,6 +492,7 @@ def check_k_n(dtype, m, n, k, vector_bytes=0, threads=1):
     assert (out - exact).norm() <= 2 * (eager - exact).norm() + 1e-6 * exact.norm()
 
 
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize("vector_bytes", WIDTHS)
 @pytest.mark.parametrize("m", range(1, 9))
 def test_weights_k_n_of_any_size(m, vector_bytes):
