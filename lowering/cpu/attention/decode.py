@@ -215,9 +215,8 @@ class _DecodeWriter(AttentionWriter):
             return [wide.add(state[0], raised)]
 
         totals = self.part(self.totals, row, 1)
-        start = wide.mul(load_scratch(e, totals), factor)
-        (total,) = e.loop(e.i64(0), count, e.i64(self.lanes), [start], [type_], raise_all)
-        store_scratch(e, total, totals)
+        (total,) = e.loop(e.i64(0), count, e.i64(self.lanes), [wide.constant(0.0)], [type_], raise_all)
+        store_scratch(e, wide.fma(load_scratch(e, totals), factor, total), totals)
         return factor
 
     def accumulate_values(self, row: Value, factor: Value, values: Value, count: Value) -> None:
@@ -231,10 +230,10 @@ class _DecodeWriter(AttentionWriter):
             raised = e.splat(load_scalar(e, self.score(row, key), torch.float32))
             return [wide.fma(raised, self.load_row(address, a.v, k), x) for k, x in enumerate(sums)]
 
-        start = [wide.mul(load_scratch(e, place), factor) for place in places]
-        sums = unrolled_sums(e, (e.i64(0), count), 1, start, chains, add)
+        none = [wide.constant(0.0)] * len(places)
+        sums = unrolled_sums(e, (e.i64(0), count), 1, none, chains, add)
         for place, value in zip(places, sums, strict=True):
-            store_scratch(e, value, place)
+            store_scratch(e, wide.fma(load_scratch(e, place), factor, value), place)
 
     def finish(self, row: Value, batch: Value, head: Value) -> None:
         """The result and the logarithm of the total."""

@@ -55,13 +55,13 @@ class PanelSoftmax(Scores):
             return [wide.select(wide.gt(x, most), x, most) for x, most in zip(read, state, strict=True)]
 
         largest = e.loop(e.i64(0), count, e.i64(1), before, [type_] * self.vectors, compare)
-        reference, totals = [], []
+        reference, earlier = [], []
         for half in halves:
             reference.append(reference_of(wide, largest[half]))
             factor = exponential(wide, wide.sub(before[half], reference[half]))
             store_scratch(e, largest[half], self.part(self.largest, half))
             store_scratch(e, factor, self.part(self.factor, half))
-            totals.append(wide.mul(load_scratch(e, self.part(self.total, half)), factor))
+            earlier.append(wide.mul(load_scratch(e, self.part(self.total, half)), factor))
 
         def raise_all(i: Value, state: list[Value]) -> list[Value]:
             row, sums = self.row(i), []
@@ -72,9 +72,10 @@ class PanelSoftmax(Scores):
                 sums.append(wide.add(total, raised))
             return sums
 
-        totals = e.loop(e.i64(0), count, e.i64(1), totals, [type_] * self.vectors, raise_all)
+        none = [wide.constant(0.0)] * self.vectors  # the sum of a block is added as one, so that errors do not grow with the blocks
+        totals = e.loop(e.i64(0), count, e.i64(1), none, [type_] * self.vectors, raise_all)
         for half in halves:
-            store_scratch(e, totals[half], self.part(self.total, half))
+            store_scratch(e, wide.add(earlier[half], totals[half]), self.part(self.total, half))
 
     def finish(self, lse: Value, first: Value, queries: Value) -> list[Value]:
         """Writes the logarithm of each query's total, and gives what its sums are to be multiplied by."""

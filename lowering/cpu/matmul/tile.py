@@ -56,8 +56,9 @@ class GemmTile:
     """The shape and the variant of a tile. `call` writes a call of its function.
 
     rows, vectors   the tile has rows * vectors vector registers of sums; a vector has `lanes` elements
-    start           what sums are added to: "zero"; "tile": the tile in memory; "factor": the tile times a vector of factors
-                    (online softmax); "flag": the tile if a flag is true, else zero
+    start           what sums are added to in the end, so that rounding errors do not grow with the number of blocks: "zero"; "tile":
+                    the tile in memory; "factor": the tile times a vector of factors (online softmax); "flag": the tile if a flag
+                    is true, else zero
     factors         how factors are loaded and multiplied (factors.py)
     short           whether k is summed in registers in blocks, each then added to the tile, so that rounding errors do not
                     grow with k
@@ -116,12 +117,12 @@ class GemmTile:
             fetch = Fetch(*more[1:]) if self.run else None
             tile.short_sums(a, panel, loops[0], more[0], fetch)
             return
-        sums = tile.zeros()
+        sums = tile.nest(loops, a, panel, tile.zeros())
         if self.start == "factor":
             factors = [self.load(e, advance(e, more[0], j * self.lanes)) for j in range(self.vectors)]
             wide = e.builder(F32, True)
-            sums = [wide.mul(self.load(e, cells[i, j]), factors[j]) for i, j in self.places]
-        sums = tile.nest(loops, a, panel, sums)
+            places = zip(self.places, sums, strict=True)
+            sums = [wide.fma(self.load(e, cells[i, j]), factors[j], total) for (i, j), total in places]
         tile.leave(sums, adds=self.start == "tile")
 
     @property

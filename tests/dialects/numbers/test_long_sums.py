@@ -127,3 +127,16 @@ def test_several_sums_in_one_pass(threads):
 
     for found, expected in zip(torch.compile(program, backend="mlirc")(x), program(x), strict=True):
         torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.parametrize("queries", [1, 40])
+@pytest.mark.parametrize("keys", [225, 1025, 4096])
+def test_error_of_attention(queries, keys):
+    """Of values that are alike, which are weighted alike: their sums grow from key to key."""
+    torch.compiler.reset()
+    compiled = torch.compile(torch.nn.functional.scaled_dot_product_attention, backend="mlirc")
+    q, k, v = torch.zeros(1, 2, queries, 64), torch.randn(1, 2, keys, 64), 1 + torch.rand(1, 2, keys, 64)
+    exact = v.double().mean(-2, keepdim=True)
+    call = torch.nn.functional.scaled_dot_product_attention
+    ours, eagers = ((f(q, k, v) - exact).square().mean().sqrt() for f in (compiled, call))
+    assert ours <= 2 * eagers, (ours, eagers)
