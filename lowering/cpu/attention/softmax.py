@@ -72,7 +72,8 @@ class PanelSoftmax(Scores):
                 sums.append(wide.add(total, raised))
             return sums
 
-        none = [wide.constant(0.0)] * self.vectors  # the sum of a block is added as one, so that errors do not grow with the blocks
+        # the sum of a block is added as one, so that errors do not grow with the blocks
+        none = [wide.constant(0.0)] * self.vectors
         totals = e.loop(e.i64(0), count, e.i64(1), none, [type_] * self.vectors, raise_all)
         for half in halves:
             store_scratch(e, wide.add(earlier[half], totals[half]), self.part(self.total, half))
