@@ -7,6 +7,7 @@ one element in each operand. Only elementwise operators are asked: they draw no 
 """
 
 import operator
+from functools import cache
 from typing import Any
 
 import torch
@@ -16,7 +17,6 @@ from torch.fx.node import map_aggregate
 from mlirc.codegen.process import background
 from mlirc.codegen.process.signal_handlers import raise_of_handler
 from mlirc.frontend.strides.kernel_dtypes import is_elementwise, made, one_element
-from mlirc.frontend.torch_compat.dynamo.trees import tree_leaves
 
 OPERATORS = (
     operator.iadd,
@@ -49,13 +49,14 @@ def may_lose_values(node: Node) -> bool:
     its first argument, or what follows `out=`."""
     if node.op not in ("call_function", "call_method") or not is_update(node):
         return False
-    written = tree_leaves([node.kwargs.get("out", node.args[0] if node.args else None)])
-    dtypes = [x.dtype for x in map(value_of, written) if isinstance(x, torch.Tensor)]
+    written: Any = node.kwargs.get("out", node.args[0] if node.args else None)
+    values = map(value_of, written if isinstance(written, list | tuple) else [written])
+    dtypes = [x.dtype for x in values if isinstance(x, torch.Tensor)]
     if not dtypes or all(x.is_complex for x in dtypes):
         return False
     if not all(x.is_floating_point or x.is_complex for x in dtypes):
         return True
-    return any(kind_is_complex(value_of(x)) for x in tree_leaves((node.args, node.kwargs)))
+    return any(kind_is_complex(value_of(x)) for x in (*node.all_input_nodes, *node.args, *node.kwargs.values()))
 
 
 def is_update(node: Node) -> bool:
@@ -66,11 +67,15 @@ def is_update(node: Node) -> bool:
     in_place = name.endswith("_") and not name.endswith("__")
     if not in_place and "out" not in node.kwargs:
         return False
-    plain = name.removesuffix("_")
-    if plain.startswith("_foreach_"):
-        return True
-    packet = getattr(torch.ops.aten, plain, None)
-    return packet is not None and any(is_elementwise(getattr(packet, x)) for x in packet.overloads())
+    return has_elementwise(name.removesuffix("_"))
+
+
+@cache
+def has_elementwise(name: str) -> bool:
+    """Whether an overload of aten's operator of this name is elementwise, or takes lists of tensors."""
+    packet = None if name.startswith("_foreach_") else getattr(torch.ops.aten, name, None)
+    overloads = [] if packet is None else [getattr(packet, x) for x in packet.overloads()]
+    return name.startswith("_foreach_") or any(map(is_elementwise, overloads))
 
 
 def refusal(node: Node) -> str | None:
