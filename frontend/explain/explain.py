@@ -3,7 +3,7 @@
 import io
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -267,7 +267,8 @@ class _Observer:
         return {
             "graphs": graphs,
             "graph_breaks": [graph_break(reason) for reason in self.breaks],
-            "skipped": skipped(self.unimplemented - self.known) + [SCRIPTED] * isinstance(fn, torch.jit.ScriptModule),
+            "skipped": skipped(self.unimplemented - self.known, self.breaks)
+            + [SCRIPTED] * isinstance(fn, torch.jit.ScriptModule),
             "seconds": seconds | {"first_call": first_call},
         }
 
@@ -287,9 +288,10 @@ class _Observer:
             torch.autograd.grad(sources, edges, [torch.ones_like(t) for t in sources], allow_unused=True)
 
 
-def skipped(unimplemented: Counter[str]) -> list[str]:
-    """Why Dynamo left whole functions to eager, of what it counts."""
-    return [why_skipped(text) for text in unimplemented if "frame skipped" in text]
+def skipped(unimplemented: Counter[str], breaks: Sequence[Any]) -> list[str]:
+    """Why Dynamo left whole functions to eager, of what it counts: such a function, or where no graph breaks what it does not trace at all."""
+    found = [text for text in unimplemented if "frame skipped" in text]
+    return [*map(why_skipped, found or ([] if breaks else unimplemented))]
 
 
 def why_skipped(text: str) -> str:

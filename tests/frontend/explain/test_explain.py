@@ -199,6 +199,19 @@ def test_a_skipped_function_and_the_setting_that_captures_it():
     assert "experts (" in told and "torch._dynamo.config.capture_dynamic_output_shape_ops = True" in told
 
 
+def test_modules_that_dynamo_leaves_to_eager():
+    class Recurrent(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.lstm = torch.nn.LSTM(3, 4)
+
+        def forward(self, x):
+            return self.lstm(x)[0] + 1
+
+    told = explain(Recurrent(), torch.ones(2, 1, 3))
+    assert not told.data["graphs"] and "torch._dynamo.config.allow_rnn=True" in " ".join(told.data["skipped"])
+
+
 def test_text_and_json():
     told = explain(Net(), torch.randn(4, 8))
     text = " ".join(str(told).split())
