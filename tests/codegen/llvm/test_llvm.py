@@ -119,7 +119,7 @@ def test_modules_of_failed_compilations_end_before_their_contexts():
 import gc
 from mlirc.codegen.llvm.machine_code import compile_ir
 kept = []
-for text in ("declare void @absent()", "define i32 @f() { ret i64 0 }", "define i32 @f() { ret i32 %x }") * 20:
+for text in ("declare void @absent()", "define i32 @f() { ret i64 0 }", "define i32 @f() { ret i32 %x }") * 7:
     try:
         compile_ir(text)
     except ValueError as error:

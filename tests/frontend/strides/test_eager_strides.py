@@ -124,7 +124,7 @@ def differences(part: int, of: int, dynamic: bool = False) -> list[str]:
 
 
 def test_some_elementwise_calls():
-    found = differences(part=0, of=24)
+    found = differences(part=0, of=48)
     assert not found, "\n".join(found[:60])
 
 
