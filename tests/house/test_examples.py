@@ -1,13 +1,13 @@
 """The programs in examples/ do what they say, in fewer than 80 lines; an experiment has fewer than 120, and a page that explains it."""
 
 import importlib.util
-import subprocess
-import sys
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 import torch
+
+from tests.forked_programs import python
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
@@ -42,7 +42,8 @@ def test_serve_resnet():
 def test_custom_op():
     """In a process of its own: ops are defined before the first graph is compiled."""
     program = "import custom_op, torch; r = custom_op.main(); torch.testing.assert_close(*r['gradients']); assert not r['aten']"
-    subprocess.run([sys.executable, "-c", program], cwd=ROOT / "examples", check=True, timeout=300)
+    done = python("-c", program, cwd=ROOT / "examples")
+    assert done.returncode == 0, done.stderr
 
 
 def test_join_matmuls():

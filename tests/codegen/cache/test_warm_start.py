@@ -1,8 +1,8 @@
 """A graph out of the disk cache loads what running needs, and none of the compiler."""
 
 import os
-import subprocess
-import sys
+
+from tests.forked_programs import python
 
 SCRIPT = """
 import sys
@@ -51,8 +51,7 @@ OURS = (
 def test_a_warm_start_imports_no_compiler(tmp_path):
     environment = os.environ | {"MLIRC_CACHE_DIR": str(tmp_path)}
     for state in ("miss", "hit"):
-        command = [sys.executable, "-c", SCRIPT]
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
+        done = python("-c", SCRIPT, env=environment, imported=("torch", "torch._dynamo"))
         assert done.returncode == 0, done.stderr
         states, modules = (line.split() for line in done.stdout.splitlines())
         assert states == [state] * 4

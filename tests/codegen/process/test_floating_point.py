@@ -1,8 +1,6 @@
 """What is compiled while a thread flushes subnormal numbers, or rounds otherwise, is what is compiled in any other mode."""
 
 import ctypes
-import subprocess
-import sys
 import threading
 from contextlib import contextmanager
 
@@ -10,6 +8,7 @@ import pytest
 import torch
 
 from mlirc.codegen.process import background, floating_point
+from tests.forked_programs import python
 
 TINY = 1e-40  # a subnormal number of float32
 
@@ -132,5 +131,5 @@ if sys.argv[1] != "flush":
 def test_what_is_on_disk_does_not_depend_on_the_mode(tmp_path, monkeypatch):
     monkeypatch.setenv("MLIRC_CACHE_DIR", str(tmp_path))
     for mode in ("flush", "keep"):
-        done = subprocess.run([sys.executable, "-c", PROGRAM, mode], capture_output=True, text=True, timeout=300)
+        done = python("-c", PROGRAM, mode)
         assert done.returncode == 0, done.stderr[-2000:]

@@ -2,8 +2,6 @@
 
 import re
 import signal
-import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,6 +11,7 @@ import torch
 from tests.commands.command import bad, good
 from tests.debugger.planted.patches import PATCHES
 from tests.debugger.planted.test_bisected import forked
+from tests.forked_programs import COMMANDS, python
 
 ABORT = """
 import os
@@ -198,9 +197,7 @@ def test_what_crashes_is_named(content, said, files, tmp_path):
 def test_with_traceback_what_crashes_shows_its_stack(words, files, tmp_path):
     (tmp_path / "patch.py").write_text(ABORT)
     command = [words[0], files(rows, "import"), *words[1:], "--import", tmp_path / "patch.py", "--traceback"]
-    done = subprocess.run(
-        [sys.executable, "-m", "mlirc", *map(str, command)], capture_output=True, text=True, cwd=tmp_path
-    )
+    done = python("-m", "mlirc", *command, cwd=tmp_path, imported=COMMANDS)
     assert done.stderr.count("Fatal Python error: Aborted") == 1, done.stderr
     assert re.search(r'File ".*patch.py", line 5 in <lambda>\n.*pass_manager.py', done.stderr), done.stderr
     assert (

@@ -2,8 +2,6 @@
 
 import os
 import random
-import subprocess
-import sys
 import warnings
 
 import pytest
@@ -13,6 +11,7 @@ from torch.compiler._cache import CacheArtifactManager
 from mlirc.codegen.cache import environment
 from mlirc.codegen.cache import folder as cache_folder
 from mlirc.frontend.cache import artifacts
+from tests.forked_programs import python
 
 PROGRAM = """
 import os, sys
@@ -48,12 +47,9 @@ assert info is not None and info.mlirc_artifacts
 
 
 def process(before, after, path, state, folder):
-    return subprocess.run(
-        [sys.executable, "-c", PROGRAM.format(before=before, after=after), path, state],
-        env=os.environ | {"MLIRC_CACHE_DIR": str(folder)},
-        check=True,
-        timeout=300,
-    )
+    program, env = PROGRAM.format(before=before, after=after), os.environ | {"MLIRC_CACHE_DIR": str(folder)}
+    done = python("-c", program, path, state, env=env, imported=("torch", "torch._dynamo"))
+    assert done.returncode == 0, done.stderr
 
 
 def test_another_machine_compiles_nothing(tmp_path):

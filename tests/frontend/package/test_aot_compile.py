@@ -2,8 +2,6 @@
 
 import io
 import random
-import subprocess
-import sys
 
 import pytest
 import torch
@@ -14,6 +12,7 @@ from mlirc.frontend.entry.aot_compile import AheadOfTime
 from mlirc.frontend.errors import UnsupportedGraph
 from mlirc.frontend.package import package_file
 from mlirc.frontend.package.packaged_graph import PackageError
+from tests.forked_programs import python
 
 pytestmark = pytest.mark.skipif(
     not hasattr(torch._dynamo.config, "enable_aot_compile") or torch.__version__ < "2.13", reason="PyTorch 2.13 has it"
@@ -94,11 +93,9 @@ def test_another_process_loads_it(tmp_path, request):
         model = torch.compile(Network(), backend="mlirc", fullgraph=True)
         model._aot_compile([ModelInput((torch.randn(5, 6),), {}, [])])
         model._save_aot_compiled_module(str(tmp_path / "model"))
-    subprocess.run(
-        [sys.executable, "-c", LOAD, request.config.rootpath, tmp_path, str(torch.get_num_threads())],
-        check=True,
-        timeout=300,
-    )
+    given = request.config.rootpath, tmp_path, torch.get_num_threads()
+    done = python("-c", LOAD, *given, imported=("torch", "torch._dynamo"))
+    assert done.returncode == 0, done.stderr
 
 
 def test_what_guards_do_not_tell():
