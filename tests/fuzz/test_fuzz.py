@@ -364,3 +364,26 @@ def test_no_program_normalizes_a_batch_of_numbers():
             norms(w)
         lines += w.lines
     assert any("layer_norm(a" in line for line in lines) and not any("batch_norm" in line for line in lines)
+
+
+LAID_OUT = """
+import torch
+from tests.fuzz.calls import gradients
+from tests.fuzz.tensors import tensor
+OPTIONS = {}
+def program(c):
+    return CALL
+def make():
+    return program
+def drive(f, m, see):
+    leaf = tensor((2, 3, 4, 5), torch.float16).requires_grad_()
+    r = f(leaf.to(memory_format=torch.channels_last))
+    see(gradients(r, [leaf]))
+"""
+
+
+def test_a_gradient_that_aot_autograd_lays_out_is_a_limit():
+    """A gradient in the order of the result that it belongs to: beside a returned view `aot_eager` sums it up in eager's order, as eager does."""
+    text = LAID_OUT.replace("CALL", "c[:, 1:], c.to(torch.bfloat16)")
+    assert judge.judge(text).kind == "limit"
+    assert judge.judge(LAID_OUT.replace("CALL", "c[:, 1:] * 1")).kind == "right"
