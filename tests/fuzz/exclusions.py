@@ -9,6 +9,7 @@ EXCLUSIONS = {
     "positions of equal elements": "topk, kthvalue, median, mode and unstable sorts give any of them; only values are shown (kinds/rows.py)",
     "positions written twice": "without accumulation, index_put and scatter keep any; one number or a permutation (kinds/indexing.py)",
     "overlapping writes": "in place of a tensor whose elements share memory; eager raises for some of them, is wrong in others (mutation.overlaps)",
+    "decompositions of matrices that are not finite, and signs of their vectors": "LAPACK's choice (kinds/linalg.py)",
     "order statistics of expanded tensors": "eager's median and kthvalue read beyond a tensor whose strides are 0 (kinds/rows.py)",
     "float32 products of reduced precision": "eager's get less exact where the processor has bfloat16 products, ours do not (changes.py)",
     "copies between overlapping views": "eager copies element by element, in an order that is not defined (mutation.source)",

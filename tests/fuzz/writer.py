@@ -207,6 +207,10 @@ def is_real(x: torch.Tensor) -> bool:
     return x.dtype not in COMPLEX
 
 
+def is_complex(x: torch.Tensor) -> bool:
+    return x.dtype in COMPLEX
+
+
 def is_number(x: torch.Tensor) -> bool:
     return x.dtype != torch.bool
 
