@@ -10,7 +10,7 @@ from pathlib import Path
 
 import torch
 
-from mlirc.codegen.abi.reach import Left, Missing, reach
+from mlirc.codegen.abi.reach import LeftOut, Missing, reach
 from mlirc.dialects.core import random_state
 
 GENERATOR = "_ZN2at4cuda6detail23getDefaultCUDAGeneratorEa"  # const at::Generator& at::cuda::detail::...(DeviceIndex)
@@ -37,11 +37,11 @@ class GeneratorLayout:
 
 @reach("cuda-generator", instead="random numbers on GPUs are drawn by ATen's kernels")
 def layout() -> GeneratorLayout:
-    """The layout in this build of PyTorch, read from its headers. Raises Left without a GPU, Missing where it is not as expected."""
+    """The layout in this build of PyTorch, read from its headers. Raises LeftOut without a GPU, Missing where it is not as expected."""
     folder = Path(torch.__file__).parent
     include = folder / "include"
     if not torch.cuda.is_available():
-        raise Left("there is no GPU")
+        raise LeftOut("there is no GPU")
     library = ctypes.CDLL(str(folder / "lib" / "libtorch_cuda.so"))
     pointer = (include / "c10/util/intrusive_ptr.h").read_text()
     generator = (include / "c10/core/GeneratorImpl.h").read_text()

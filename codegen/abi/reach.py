@@ -2,7 +2,7 @@
 
     @reach("storage-layout", instead="large results are new memory in every call")
     def storage_layout() -> dict[str, int]:
-        '''Where a storage has its memory.'''          tries what it gives; raises Missing, or anything, where that is not it
+        '''Where a storage has its memory.'''          raises Missing, or anything, where what it gives does not work
 
     found = storage_layout()                            what the function gave, or None: then the caller does without
 
@@ -34,7 +34,7 @@ class Missing(ImportError):
     """What was reached for is not there, or is not what it was."""
 
 
-class Left(Missing):
+class LeftOut(Missing):
     """MLIRC_WITHOUT names it, or this version is known to be without it: nobody needs to be told."""
 
 
@@ -61,7 +61,7 @@ class Reach(Generic[T]):
         """What the reach found, for another reach that builds on it. Raises Missing."""
         found = self()
         if found is None:
-            raise Left(f"without {self.name}")
+            raise LeftOut(f"without {self.name}")
         return found
 
     @property
@@ -77,7 +77,7 @@ class Reach(Generic[T]):
         with self._lock:
             if not self._found:
                 try:
-                    leave(self.name)
+                    raise_if_left_out(self.name)
                     self._found.append(background.start(self._find).result() if self.apart else self._find())
                 except Exception as reason:
                     raise_of_handler(reason)
@@ -104,21 +104,21 @@ def needed(name: str, instead: str = "every graph runs in eager") -> Iterator[No
     """Around imports without which nothing can be compiled, or the caller can do nothing. Raises Missing."""
     known[name] = instead
     try:
-        leave(name)
+        raise_if_left_out(name)
         yield
     except Exception as reason:
         raise_of_handler(reason)
         raise Missing(_told(name, known[name], reason)) from reason
 
 
-def leave(name: str) -> None:
-    """Raises Left where MLIRC_WITHOUT has the name."""
+def raise_if_left_out(name: str) -> None:
+    """Raises LeftOut where MLIRC_WITHOUT has the name."""
     names = os.environ.get(VARIABLE, "").split(",")
     if name in names or "all" in names:
-        raise Left(f"{VARIABLE} names it")
+        raise LeftOut(f"{VARIABLE} names it")
 
 
 def _told(name: str, instead: str, reason: Exception) -> str:
     text = f"without {name}, {instead}: {' '.join(str(reason).split()) or type(reason).__name__}"
-    log.log(logging.INFO if isinstance(reason, Left) else logging.WARNING, "mlirc: %s", text)
+    log.log(logging.INFO if isinstance(reason, LeftOut) else logging.WARNING, "mlirc: %s", text)
     return text

@@ -54,9 +54,10 @@ def constants_of(given: dict[str, Any]) -> dict[str, Any]:
 
 
 def number_kind(op: Any, x: Any) -> Any:
+    """What a number is to the kernel: itself, or a symbol where each call gives it. An operand is a float of a tensor; one of another dtype is a truth value."""
     if isinstance(x, dict) and "$" in x:
         if info_of(op.operands[x["$"]]).dtype != torch.float64:
-            raise NotNative("a truth depends on data")
+            raise NotNative("a truth value depends on data")
         return Symbol(float)
     return Symbol(int) if isinstance(x, dict) else x
 

@@ -27,7 +27,7 @@ from mlirc.dialects.core.tensor_info import TensorInfo
 
 
 def to_data(program: Program, blobs: list[bytes]) -> dict[str, Any]:
-    """The program as what json takes; its code is appended to `blobs`. Its ATen calls need no objects (aten_arguments.py)."""
+    """The program as what json takes; its code is appended to `blobs`. All arguments of its ATen calls have a text (aten_arguments.py)."""
     kernels = {
         name: (kernel.loaded.code.object_bytes, kernel.key, kernel.loaded.names[kernel.key])
         for name, kernel in program.kernels.items()

@@ -29,8 +29,8 @@ def dimension(d: int) -> symbols.Expr:
 
 
 class KernelBuilder:
-    """Builds one kernel over the iteration space `parallel` x `inner` (sizes). `label` is its name in reports; `is_read`: what is known to be no
-    work of sizes alone, so that nobody looks behind it (kernel_forms.operand).
+    """Builds one kernel over the iteration space `parallel` x `inner` (sizes). `label` is its name in reports; `is_read`: whether a
+    value is surely computed from data, so that `operand` (kernel_forms.py) reads it and does not search whether sizes alone decide it.
 
     dims            the iteration dimensions d0, d1, ... as expressions: first the parallel ones, then the inner ones
     parallel_dims, inner_dims

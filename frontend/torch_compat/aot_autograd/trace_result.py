@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch.fx import GraphModule
 
-from mlirc.codegen.abi.reach import Left, reach
+from mlirc.codegen.abi.reach import LeftOut, reach
 from mlirc.frontend.torch_compat.aot_autograd import trace_metadata
 
 VERSION = "2.13."
@@ -40,7 +40,7 @@ class Results:
 def results() -> Results:
     """The functions of AOTAutograd's that do this."""
     if not torch.__version__.startswith(VERSION):
-        raise Left(f"torch is {torch.__version__}, and what its tracing leaves behind is known of {VERSION}* alone")
+        raise LeftOut(f"torch is {torch.__version__}, and what its tracing leaves behind is known of {VERSION}* alone")
     trace_metadata.modules.or_missing()
     from torch._functorch._aot_autograd.aot_autograd_result import BundledAOTAutogradResult, BundledCompiledBackward
     from torch._functorch._aot_autograd.graph_compile import _compute_indices_of_inps_to_detach

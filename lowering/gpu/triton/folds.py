@@ -71,7 +71,8 @@ class TritonFold(Fold):
     @property
     def function(self) -> str:
         ordered = self.kind.endswith(("max", "min")) and self.source.is_floating_point
-        kind = self.kind.replace("first_", "arg").replace("mean", "sum")  # both find the extreme and its position
+        # first_max finds an extreme and its position, as argmax does; a mean folds as a sum
+        kind = self.kind.replace("first_", "arg").replace("mean", "sum")
         return f"last_{kind}" if self.keeps_last else f"nan_{kind}" if ordered else kind
 
     @property
