@@ -54,7 +54,7 @@ def constants_of(given: dict[str, Any]) -> dict[str, Any]:
 
 
 def number_kind(op: Any, x: Any) -> Any:
-    """What a number is to the kernel: itself, or a symbol where each call gives it. An operand is a float of a tensor; one of another dtype is a truth value."""
+    """What a number is to the kernel: itself, or a symbol where each call gives it. Of operands only floats have one: others are truth values."""
     if isinstance(x, dict) and "$" in x:
         if info_of(op.operands[x["$"]]).dtype != torch.float64:
             raise NotNative("a truth value depends on data")
