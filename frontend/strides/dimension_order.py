@@ -91,6 +91,8 @@ def viewed_strides(shape: Sizes, strides: Sizes, viewed: Sizes) -> tuple | None:
     """Strides of a view with other sizes, as computeStride finds them (ATen/TensorUtils.cpp); None where that is not known."""
     if not shape:
         return (1,) * len(viewed)
+    if any(type(n) is int and n == 0 for n in shape):
+        return tuple(strides) if all_same(shape, viewed) else row_major(viewed)
     made: list[Any] = [0] * len(viewed)
     d, base, of_tensor, of_view = len(viewed) - 1, strides[-1], 1, 1
     for k in reversed(range(len(shape))):

@@ -1,7 +1,11 @@
 """Sizes that are symbols and whose value is 0 at the call that is traced: nothing is divided by them."""
 
+import itertools
+
 import pytest
 import torch
+
+from mlirc.frontend.strides.dimension_order import viewed_strides
 
 FUNCTIONS = {
     "diagonal": lambda x: x.diagonal(2).ceil(),
@@ -120,3 +124,26 @@ def test_strides_of_a_size_that_is_computed(name):
         expected, found = function(x, max(0, min(n, 4))), run(x, n)
         assert (found.shape, found.stride()) == (expected.shape, expected.stride())
         torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.parametrize("shape", [(0,), (0, 0), (2, 0), (1, 0, 3), (0, 4)])
+def test_strides_of_a_view_of_what_is_empty(shape):
+    """A view of it is row-major, as PyTorch's computeStride has it, unless it has the same sizes."""
+    seen = set()
+    for strides in itertools.product((0, 1, 3), repeat=len(shape)):
+        x = torch.empty_strided(shape, strides)
+        for viewed in {shape, *itertools.product((0, 1, 2), repeat=2), *itertools.product((0, 1, 2), repeat=3)}:
+            if 0 in viewed:
+                seen.add(viewed)
+                assert viewed_strides(shape, strides, viewed) == x.view(viewed).stride()
+    assert len(seen) > 20
+
+
+@pytest.mark.parametrize("shape", [(1, 0, 0, 0), (2, 0)])
+def test_an_empty_view_as_complex_numbers(shape):
+    """PyTorch wants strides divisible by 2 of what is seen as complex numbers."""
+    function = lambda x: (x.unflatten(-1, (-1, 2)) * 1, torch.view_as_complex(x.unflatten(-1, (-1, 2))))
+    compiled = torch.compile(function, backend="mlirc", options={"fallback": "error"})
+    x = torch.ones(shape)
+    for found, expected in zip(compiled(x), function(x), strict=True):
+        assert (found.shape, found.stride(), found.dtype) == (expected.shape, expected.stride(), expected.dtype)
