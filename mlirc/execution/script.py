@@ -62,7 +62,7 @@ def _of_dynamo() -> dict[str, Any]:
     from mlirc.frontend.torch_compat.dynamo.log import counters, graph_break_reasons
 
     found = [graph_break(reason) for reason in graph_break_reasons]
-    return {"graph_breaks": found, "skipped": skipped(counters["unimplemented"])}
+    return {"graph_breaks": found, "skipped": skipped(counters["unimplemented"], found)}
 
 
 def _run(script: str, arguments: list[str]) -> tuple[int, str | None]:
