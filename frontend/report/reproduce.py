@@ -10,7 +10,13 @@ from torch.fx import GraphModule
 
 from mlirc.dialects.core.context import context
 from mlirc.frontend.importer.importer import Imported, import_graph
-from mlirc.frontend.torch_compat.dynamo.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext, make_fx
+from mlirc.frontend.torch_compat.dynamo.symbolic_shapes import (
+    ConstantSource,
+    DimDynamic,
+    ShapeEnv,
+    StatelessSymbolicContext,
+    make_fx,
+)
 from mlirc.frontend.torch_compat.fake_tensors import FakeTensorMode
 
 
@@ -88,10 +94,18 @@ def import_again(module: torch.nn.Module, inputs: Sequence[Any]) -> Imported:
 
 def _fake(mode: FakeTensorMode, x: Any) -> Any:
     if isinstance(x, list):
-        return _fake(mode, ((x[0],), (0,), (1,), torch.bool)).shape[0]
+        return _fake(mode, ((x[0],), (0,), (1,), torch.bool)).shape[0] if x[0] >= 0 else _negative(mode, x[0])
     if not isinstance(x, tuple):
         return x
     sizes, symbols, strides, dtype = x
     dynamic = [DimDynamic.DUCK if d in symbols else DimDynamic.STATIC for d in range(len(sizes))]
     real = torch.empty_strided(sizes, strides, dtype=dtype)
     return mode.from_tensor(real, symbolic_context=StatelessSymbolicContext(dynamic_sizes=dynamic))
+
+
+def _negative(mode: FakeTensorMode, n: int) -> torch.SymInt:
+    """A symbol for an int that is no size."""
+    environment = mode.shape_env
+    assert environment is not None
+    source = ConstantSource(f"n{len(environment.var_to_range)}")
+    return environment.create_unspecified_symint_and_symbol(n, source, DimDynamic.DYNAMIC)

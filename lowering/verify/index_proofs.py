@@ -380,11 +380,14 @@ def counterexample(space: Space, goal: Int) -> dict[str, int] | None:
     free = sorted(names - set(space.sizes))
     for k in range(len(SAMPLES)):
         values: dict[str, Int] = {name: SAMPLES[(k + j * (1 + k % 2)) % len(SAMPLES)] for j, name in enumerate(free)}
-        sizes = {d: substitute(n, values) for d, n in space.sizes.items() if d in names}
-        facts = tuple(substitute(f, values) for f in space.facts)
+        try:
+            sizes = {d: substitute(n, values) for d, n in space.sizes.items() if d in names}
+            facts = tuple(substitute(f, values) for f in space.facts)
+            left = substitute(goal, values)
+        except ZeroDivisionError:  # no call has these values
+            continue
         if any(isinstance(f, int) and f < 0 for f in facts):
             continue
-        left = substitute(goal, values)
         found = Space(sizes, facts).points(free_symbols(left) & set(sizes))
         if found is None or magnitude(left, sizes) >= LARGEST:
             continue

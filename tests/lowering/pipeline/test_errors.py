@@ -255,15 +255,15 @@ def test_the_importer_leaves_a_program(monkeypatch):
     def rule(g, x):
         return x + None
 
-    def fn(x, flag, scale):
+    def fn(x, flag, scale, n):
         y = torch.cond(flag, lambda x: x + 1, lambda x: x - 1, (x,)) * torch.tensor([1.0, 2.0]) * scale
-        return y[: x.shape[0] // 2].tanh()
+        return (y[: x.shape[0] // 2] + n).tanh()
 
     monkeypatch.setitem(IMPORTS, torch.ops.aten.tanh.default, rule)
     x, flag = torch.randn(6, 2), torch.tensor(True)
     with pytest.warns(UserWarning, match="import failed") as caught, torch.no_grad():
-        result = torch.compile(fn, backend="mlirc", dynamic=True)(x, flag, 0.5)
-    torch.testing.assert_close(result, fn(x, flag, 0.5))
+        result = torch.compile(fn, backend="mlirc", dynamic=True)(x, flag, 0.5, -2)
+    torch.testing.assert_close(result, fn(x, flag, 0.5, -2))
     assert len(caught) == 1 and sum(statistics.fallbacks.values()) == 1
     text = str(caught[0].message)
     line = fn.__code__.co_firstlineno + 2
