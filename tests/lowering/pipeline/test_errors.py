@@ -18,7 +18,7 @@ from torch import nn
 import mlirc
 from mlirc.cli import opt
 from mlirc.dialects.core.bindings import ir
-from mlirc.dialects.core.dialect import IMPORTS
+from mlirc.dialects.core.dialect import IMPORTS, load_ops
 from mlirc.frontend import statistics
 from mlirc.frontend.driver import verification
 from mlirc.lowering.module.errors import UnsupportedByPass
@@ -259,6 +259,7 @@ def test_the_importer_leaves_a_program(monkeypatch):
         y = torch.cond(flag, lambda x: x + 1, lambda x: x - 1, (x,)) * torch.tensor([1.0, 2.0]) * scale
         return (y[: x.shape[0] // 2] + n).tanh()
 
+    load_ops()
     monkeypatch.setitem(IMPORTS, torch.ops.aten.tanh.default, rule)
     x, flag = torch.randn(6, 2), torch.tensor(True)
     with pytest.warns(UserWarning, match="import failed") as caught, torch.no_grad():
