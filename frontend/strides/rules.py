@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from mlirc.frontend.strides import dimension_order as order
+from mlirc.frontend.strides import fourier
 from mlirc.frontend.strides.dimension_order import Layout
 from mlirc.frontend.torch_compat.convolution_backends import choose_convolution_backend
 
@@ -369,6 +370,9 @@ EXACT |= dict.fromkeys(REDUCTIONS, _reduced)
 EXACT_ON_CPU: dict[Any, Rule] = {
     aten.convolution_backward.default: _of_convolution,
     aten._scaled_dot_product_flash_attention_for_cpu.default: _of_flash_attention,
+    aten._fft_c2c.default: fourier.of_complex,
+    aten._fft_r2c.default: fourier.of_real,
+    aten._fft_c2r.default: fourier.to_real,
 }
 AS_PROMISED = (aten.frexp.Tensor, aten.mvlgamma.default)
 """Elementwise operators whose strides are not TensorIterator's: those of their first operand."""
