@@ -123,11 +123,9 @@ def test_as_eager(seed):
             same = lambda text, told=told: f"{told}: {text}"
             torch.testing.assert_close(a, b, rtol=EXACT.get(found.dtype, 0), atol=0, equal_nan=True, msg=same)
     for text in [text for text in chosen if single[text] is None][:1]:
-        made = []
-        for backend in ("mlirc", "aot_eager"):  # PyTorch's tracing takes a real number's `add_` of a complex one
-            torch._dynamo.reset()
-            made.append(outcome(torch.compile(program([text]), backend=backend), x, y) is None)
-        assert made[0] == made[1], f"{text} of {x.dtype} and {y.dtype}"
+        torch._dynamo.reset()
+        refused = outcome(torch.compile(program([text]), backend="mlirc"), x, y) is None
+        assert refused, f"{text} of {x.dtype} and {y.dtype}"
 
 
 def is_traced(text: str, x: torch.Tensor, y: torch.Tensor) -> bool:
