@@ -103,7 +103,7 @@ def _fake(mode: FakeTensorMode, x: Any) -> Any:
     return mode.from_tensor(real, symbolic_context=StatelessSymbolicContext(dynamic_sizes=dynamic))
 
 
-def _negative(mode: FakeTensorMode, n: int) -> torch.SymInt:
+def _negative(mode: FakeTensorMode, n: int) -> int | torch.SymInt:
     """A symbol for an int that is no size."""
     environment = mode.shape_env
     assert environment is not None
