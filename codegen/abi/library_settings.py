@@ -1,4 +1,7 @@
-"""PyTorch's switches that plans of cuBLASLt and cuDNN depend on; each call with plans reads them, because Dynamo guards few."""
+"""PyTorch's switches that decide which plan of cuBLASLt or cuDNN a call uses, such as `torch.backends.cuda.matmul.allow_tf32`.
+
+Dynamo has guards for few of them. So a compiled graph that has plans reads the switches at each call.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -11,18 +14,21 @@ MIXED = "mixed"
 
 
 def library_settings() -> list[Any]:
-    """The switches as they are now."""
+    """The values of the switches now, always in the same order. MIXED stands for those of TF32 where PyTorch cannot tell them."""
     plain, precisions = settings_of_c() or (_plain, _precisions)
     settings = plain()
     try:
         return settings + precisions()
-    except RuntimeError:  # both of PyTorch's interfaces for it were used
+    except RuntimeError:  # the newer interface set some operators' TF32 alone: one switch does not describe all
         return [*settings, MIXED]
 
 
 @reach("library-settings", instead="torch.backends is asked")
 def settings_of_c() -> tuple[Callable[[], list[Any]], Callable[[], list[Any]]]:
-    """The getters behind torch.backends: of the plain settings, and of those that raise RuntimeError where both interfaces were used."""
+    """Two functions that read switches by the C getters behind torch.backends, which is faster. Raises Missing.
+
+    The first reads those that can always be read. The second reads those of TF32, and may raise RuntimeError (library_settings).
+    """
     c = torch._C
     asked = (
         c._get_cudnn_enabled,

@@ -12,5 +12,5 @@ without_modes: Callable[[], AbstractContextManager] = _disable_current_modes
 
 
 def modes() -> list[type]:
-    """The classes of the modes, the innermost last."""
+    """The classes of the active modes, the innermost last."""
     return [type(mode) for mode in _get_current_dispatch_mode_stack()]

@@ -1,4 +1,4 @@
-"""Emission of object files without llvmlite's lock, so that threads emit in parallel."""
+"""Emission of object files without llvmlite's lock, so that threads emit in parallel. Emission is nine tenths of LLVM's time."""
 
 import ctypes
 from collections.abc import Callable
@@ -12,14 +12,13 @@ Emit = Callable[[llvm.TargetMachine, llvm.ModuleRef], bytes]
 
 
 def emit_object(machine: llvm.TargetMachine, module: llvm.ModuleRef) -> bytes:
-    """The object file of a module. LLVM needs no lock where each thread has its own context and target machine. Emission is nine tenths of
-    LLVM's time."""
+    """The object file of a module, as bytes. The caller's thread has a context and a target machine of its own: then LLVM needs no lock."""
     return (unlocked() or _locked)(machine, module)
 
 
 @reach("unlocked-emission", instead="kernels are compiled one after another")
 def unlocked() -> Emit:
-    """`emit_object` by the C function that llvmlite calls under its lock. Raises Missing."""
+    """An `emit_object` that calls llvmlite's C function without the lock. Raises Missing where it does not emit what llvmlite emits."""
     function = ffi.lib.LLVMPY_TargetMachineEmitToMemory._cfn
     lib, text = ffi.lib, ffi.OutputString
 

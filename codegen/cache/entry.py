@@ -2,7 +2,8 @@
 
     magic | SHA-256 of what follows | bytes of the header, 8, little-endian | header | blobs
 
-Reading it makes nothing but text, numbers and bytes. A blob can be any code object: the header says what each one is for.
+Reading a file gives text, numbers and bytes, and runs no code, as a pickle would. A blob is machine code or other bytes; the header says
+what each is for.
 """
 
 import hashlib
@@ -16,24 +17,24 @@ _DIGEST = 32
 _START = len(MAGIC) + _DIGEST + 8
 
 
-# What comes of data that somebody else put behind a right hash: it has other keys or types, or code that cannot be loaded.
+# The errors of reading an entry whose hash is right and that `pack` did not make: keys or types differ, or its code cannot be loaded.
 UNREADABLE = (ArithmeticError, AttributeError, ImportError, LookupError, RuntimeError, TypeError, ValueError)
 
 
 class DamagedEntry(ValueError):
-    """The bytes are not an entry of this cache for this key: says what is wrong with them."""
+    """The bytes are no entry of this cache for this key. The message says what is wrong with them."""
 
 
 @dataclass(frozen=True)
 class CacheEntry:
-    """`data` is what json takes; it refers to blobs by their number."""
+    """`data` is what json.dumps takes, and names a blob by its place in `blobs`."""
 
     data: dict[str, Any]
     blobs: Sequence[bytes] = ()
 
 
 def pack(keys: Sequence[str], entry: CacheEntry) -> bytes:
-    """The bytes of a file that is to be found under each of `keys`."""
+    """The bytes of the file of an entry. `keys`: the keys under which the cache may look it up."""
     header = {"keys": list(keys), "blobs": [len(blob) for blob in entry.blobs], "data": entry.data}
     text = json.dumps(header, allow_nan=False, separators=(",", ":")).encode()
     rest = b"".join((len(text).to_bytes(8, "little"), text, *entry.blobs))
@@ -49,7 +50,7 @@ def unpack(content: bytes, key: str) -> CacheEntry:
 
 
 def unpack_any(content: bytes) -> tuple[list[str], CacheEntry]:
-    """The entry, and the keys that it is to be found under. Raises DamagedEntry."""
+    """The keys under which the cache may look the entry up, and the entry. Raises DamagedEntry."""
     if not content.startswith(MAGIC):
         raise DamagedEntry("it was not written by this cache" if len(content) >= len(MAGIC) else "it is cut short")
     if len(content) < _START:

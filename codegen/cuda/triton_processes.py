@@ -1,7 +1,8 @@
-"""Starts and asks the worker processes that compile Triton kernels (triton_worker.py).
+"""Starts the worker processes that compile Triton kernels (triton_worker.py), and sends them kernels.
 
-Triton takes a second to load and to compile its first kernel. `prefetch` has that done while a graph is traced, in one
-process, of which a worker is a fork: then each kernel of a graph is compiled at once, as far as there are cores.
+Triton takes a second to load and to compile its first kernel. `prefetch` starts one process that does so while the graph is traced: the
+fork server. Each worker is a fork of it, so it starts with Triton loaded. Threads that call `compile_kernel` get a worker each, and
+kernels of a graph are compiled in parallel.
 """
 
 import os
@@ -23,13 +24,13 @@ _lock = fork_lock()
 
 
 def prefetch(capability: int) -> None:
-    """Starts to load Triton, unless that was done. `capability` is the GPU's, 90 for 9.0."""
+    """Starts the fork server, which loads Triton, unless it runs. `capability` is the GPU's compute capability, 90 for 9.0."""
     with _lock:
         _start(capability)
 
 
 def compile_kernel(kernel: dict[str, Any], capability: int) -> dict[str, Any]:
-    """Has a worker compile a kernel (a KernelSource's fields), and waits: a CompiledKernel's fields. Raises TritonError."""
+    """The fields of a CompiledKernel, from those of a KernelSource. Waits until a worker has compiled it. Raises TritonError."""
     with _lock:
         worker = _idle.pop() if _idle else None
     try:
@@ -47,7 +48,7 @@ def compile_kernel(kernel: dict[str, Any], capability: int) -> dict[str, Any]:
 
 
 def _new_worker(capability: int) -> BufferedRWPair:
-    """A worker's socket. Raises OSError."""
+    """The socket of a new worker, for pickles in both directions. Raises OSError."""
     with _lock:
         mine, theirs = socket.socketpair()
         with theirs:
@@ -61,7 +62,7 @@ def _new_worker(capability: int) -> BufferedRWPair:
 
 
 def _start(capability: int) -> socket.socket:
-    """The fork server's socket. The lock is held."""
+    """The fork server's socket; starts the server where none runs. The caller holds the lock."""
     global _fork_server
     if _fork_server is None:
         mine, theirs = socket.socketpair()
@@ -80,7 +81,7 @@ def _start(capability: int) -> socket.socket:
 
 
 def _forget() -> None:
-    """The fork server and its workers are gone, or another process's."""
+    """Forgets the fork server and its workers: they ended, or they belong to the process that this one is a fork of."""
     global _fork_server
     if _fork_server is not None:
         _fork_server.close()

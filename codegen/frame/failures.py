@@ -1,9 +1,9 @@
-"""Failure sites of a host program as data: calls that can fail."""
+"""The calls of a host program that can fail, as data, and the record in which a kernel on a GPU reports a failed check."""
 
 from dataclasses import dataclass
 
-FAILURES = "failures"  # the name of the link to the fields in which checks of kernels on GPUs note what failed
-# of a launch: number of the check that failed (from 1; 0: none), the bad index, the size that it was for
+FAILURES = "failures"  # the name of the linked address at which the records of all launches lie, one after another
+# int64 fields of a launch's record: the number of the check that failed (from 1; 0 for none), the bad index, the size of its dimension
 FAILURE_FIELDS = 3
 
 

@@ -1,6 +1,7 @@
 """ATen calls in a host program: by a routine of the C shim, by the dispatcher, or from Python with real tensors.
 
-A native call that fails is made again from Python, out of line, which raises the exception with its own type.
+The first two are native calls, which say only that they failed. A call that failed is then made again from Python, so that the
+user sees PyTorch's own exception. That second call stands at the end of the program's code, away from what usually runs.
 """
 
 from collections.abc import Sequence
@@ -33,7 +34,8 @@ PythonSlot = tuple[str, str]
 
 
 def aten_call(frame: Frame, op: Any, number: int, objects: Sequence[Any]) -> HostCall:
-    """Writes ATen call `number` of the program. `objects`: its arguments that have no text, such as generators (importer.py)."""
+    """Writes ATen call `number` of the program. `objects`: arguments that are Python objects and have no text in IR, such as generators
+    (importer.py)."""
     frame.op = attribute_value(op.attributes["op"])
     infos = [info_of(r) if isinstance(r.type, ir.RankedTensorType) else None for r in op.results]
     aliases = symbols.parse_numbers(attribute_value(op.attributes["aliases"])) if "aliases" in op.attributes else ()
@@ -60,7 +62,7 @@ def aten_call(frame: Frame, op: Any, number: int, objects: Sequence[Any]) -> Hos
 def native_way(
     frame: Frame, op: Any, function: Any, operands: list[HostBuffer | Number]
 ) -> tuple[NativeCall | None, str]:
-    """The native call for the op, or why there is none."""
+    """The native call for the op and "", or None and why there is none."""
     if function is triton_kernel:
         try:
             from mlirc.codegen.cuda.user_launch import triton_call  # what generates for GPUs takes a while to load
@@ -89,9 +91,10 @@ def native_way(
 def call_natively(
     frame: Frame, op: Any, native: NativeCall, number: int, operands: list[HostBuffer | Number], sizes: list[PythonSlot]
 ) -> None:
-    """Writes the native call, and out of line the call from Python that is made where it fails; both leave tensors at the same places.
+    """Writes the native call and, at the end of the code, the call from Python for where it fails. Both store the handles of their
+    results in the same stack slots.
 
-    Then each result that somebody reads gets the strides that its type promises.
+    Then each result that is used gets the strides that its type promises.
     """
     text = frame.text
     wanted = [frame.new_handle() for _ in op.results]
@@ -115,12 +118,12 @@ def call_natively(
         frame.runtime("drop", place)
     for result, place in zip(op.results, wanted, strict=True):
         info = info_of(result)
-        if is_unused(result):  # attention whose gradient nobody computes does not give what that would need
+        if is_unused(result):  # it may be no tensor: attention in inference leaves out what its gradient would need
             frame.values[result] = frame.owned(info, place)
             continue
         bind_result(frame, frame.owned(info, place))
         frame.at_site()
-        # a result of the graph must be no view: it becomes a new tensor, except where that would lose a complex one's conjugate flag
+        # The graph's results must not be views, so one becomes a new tensor. Not a complex one: it would lose its conjugate flag.
         in_memory = not info.dtype.is_complex or frame.op == "aten.view_as_complex.default"
         as_new = "true" if is_returned(result) and in_memory else "false"
         status = frame.runtime("restride", place, *frame.layout(info), *frame.kind(info), as_new)
@@ -130,7 +133,7 @@ def call_natively(
 
 
 def is_unused(result: ir.Value) -> bool:
-    """Whether the function only releases the result."""
+    """Whether the only use of the result is its release."""
     return all(use.owner.name == "mlirc.release" for use in result.uses)
 
 
@@ -139,7 +142,7 @@ def is_returned(result: ir.Value) -> bool:
 
 
 def plain_slot(frame: Frame, x: HostBuffer | Number) -> PythonSlot:
-    """The slot of an operand as a native call takes it: nothing is made for it, and nothing has to be freed."""
+    """The slot of an operand that exists already: no handle is made for it, and none has to be freed."""
     if isinstance(x, Number):
         return x.letter, f"{x.type} {x.value}"
     if x.root.kind == "number":
@@ -160,7 +163,7 @@ def call_from_python(
     sizes: list[PythonSlot],
     tensors: frozenset[int],
 ) -> None:
-    """Writes the call. `tensors`: the operands that the schema takes as tensors."""
+    """Writes the call. `tensors`: the numbers of those operands that the schema declares as tensors."""
     given = [operand(frame, x, k in tensors) for k, x in enumerate(operands)]
     slots = [(letter, slot) for letter, slot, _ in given] + sizes
     letters = "".join(map(result_letter, op.results))
@@ -186,7 +189,7 @@ def call_from_python(
 
 
 def operand(frame: Frame, x: HostBuffer | Number, as_tensor: bool) -> tuple[str, str, str]:
-    """How the operand crosses to Python: its letter, its slot, and the place of a handle to free after the call."""
+    """How the operand is passed to Python: its letter, its slot, and the address of a handle to free after the call, or ""."""
     if isinstance(x, HostBuffer) and x.root.kind == "number" and (as_tensor or x.info.rank):
         place = frame.of_number(x)
         return "t", f"ptr {frame.load('ptr', place)}", place
@@ -209,7 +212,11 @@ def result_letter(result: ir.Value) -> str:
 def python_call(
     frame: Frame, number: int, slots: list[PythonSlot], results: str, places: list[str], numbers: str
 ) -> None:
-    """Call `number` with the values of `slots`; tensors go to `places`, which are in a row, numbers to `numbers`."""
+    """Writes call `number` with the values of `slots`. `results` has a letter for each result.
+
+    places    the addresses for handles of resulting tensors; they are consecutive in memory, and the call is given the first
+    numbers   the address of an array for resulting numbers
+    """
     text = frame.text
     at = text.place(f"[{max(len(slots), 1)} x i64]", "operands")
     for k, (_, slot) in enumerate(slots):

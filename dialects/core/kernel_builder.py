@@ -1,8 +1,10 @@
-"""KernelBuilder: builds a `mlircx.kernel`: `k.read(x, k.dims)`, `k.add(a, b)`, `k.reduce("sum", v)`.
+"""KernelBuilder builds a `mlircx.kernel`: `k.read(x, k.dims)`, `k.add(a, b)`, `k.reduce("sum", v)`.
 
-Values are scalars of the computed dtype: reads of half types are widened to float32 and `finish` narrows them again,
-both by casts that carry {implicit = true}. Plain Python numbers stand for constants. The body grows in a block of its
-own, which `finish` moves into the kernel, since an op's operands must all be known when it is made.
+Values are scalars of the computed dtype. A read of a half type is widened to float32, and `finish` narrows what is written. Both
+are casts with the attribute {implicit = true}: fusion may drop a pair of them. A Python number stands for a constant.
+
+MLIR wants all operands of an op when the op is made, and a kernel's are known at the end. So the body grows in a block outside of
+it, which `finish` moves into the kernel.
 """
 
 from collections.abc import Callable, Sequence
@@ -29,11 +31,15 @@ def dimension(d: int) -> symbols.Expr:
 
 
 class KernelBuilder:
-    """Builds one kernel over the iteration space `parallel` x `inner` (sizes). `label` is its name in reports; `is_read`: whether a
-    value is surely computed from data, so that `operand` (kernel_forms.py) reads it and does not search whether sizes alone decide it.
+    """Builds one kernel over the iteration space `parallel` x `inner`.
 
+    parallel        sizes of the dimensions that results have
+    inner           sizes of the dimensions that reductions and scans fold
+    label           the kernel's name in reports
+    is_read         True of a tensor that is known to be computed from data. `operand` (kernel_forms.py) reads it. Of any other it first
+                    looks whether its elements follow from sizes alone, and then computes them in the kernel
     dims            the iteration dimensions d0, d1, ... as expressions: first the parallel ones, then the inner ones
-    parallel_dims, inner_dims
+    parallel_dims, inner_dims   the two parts of dims
     """
 
     def __init__(
@@ -47,7 +53,7 @@ class KernelBuilder:
         self.dims = tuple(map(dimension, range(len(self.parallel) + len(self.inner))))
         self.parallel_dims = self.dims[: len(self.parallel)]
         self.inner_dims = self.dims[len(self.parallel) :]
-        # The op that holds the block until `finish`; an abandoned kernel goes away with it.
+        # This op holds the block until `finish`. If that is never called, both are freed with the builder.
         self._holder = ir.Operation.create("mlircx.kernel", regions=1, ip=False)
         self._block = ir.Block.create_at_start(self._holder.regions[0], [])
         self._ip = ir.InsertionPoint(self._block)
@@ -66,10 +72,14 @@ class KernelBuilder:
         widen=True,
         rounded=False,
     ) -> ir.Value:
-        """The element of `x` at index `map_`, or 0 where the i1 `mask` is false.
+        """The element of `x` at index `map_`. Equal reads give the same value.
 
-        It has the computed dtype, or the stored one if not `widen`; `rounded`: of a half type no kernel that makes `x` may
-        keep more precision. `map_` may name i0, i1, ... for the i64 `scalars`. Equal reads give the same value.
+        map_      an expression for each dimension of `x`; in it i0, i1, ... stand for `scalars`
+        scalars   i64 values, indices that the kernel computes
+        mask      an i1 value; where it is false, nothing is read and the result is 0
+        widen     the result has the computed dtype; else the dtype of `x`
+        rounded   for `x` of a half type: a kernel that computes `x` and is fused into this one must round the element to that type.
+                  Without it, the element may stay float32
         """
         info = info_of(x)
         assert len(map_) == info.rank, f"a map of {len(map_)} indices reads a tensor of rank {info.rank}"
@@ -93,24 +103,24 @@ class KernelBuilder:
     # ---- scalar work
 
     def constant(self, value: float | int | bool, dtype: torch.dtype) -> ir.Value:
-        """A number of the dtype that work on `dtype` is done in."""
+        """A number of opmath(dtype), the dtype that elements of `dtype` are computed in."""
         dtype = opmath(dtype)
         return self._create("constant", [], dtype, {"value": ir.StringAttr.get(constant_text(value, dtype))})
 
     def size(self, expr: Int) -> ir.Value:
-        """A size expression as an i64; it may name iteration dimensions."""
+        """The value of a size expression as an i64. The expression may contain iteration dimensions."""
         if isinstance(expr, int):
             return self.constant(expr, torch.int64)
         return self._create("size", [], torch.int64, {"expr": ir.StringAttr.get(str(expr))})
 
     def cast(self, x: ir.Value, dtype: torch.dtype, implicit: bool = False) -> ir.Value:
-        """Converted as `Tensor.to(dtype)` does; the value itself where it has that dtype."""
+        """`x` converted to `dtype` as by `Tensor.to`; `x` itself where it has that dtype. `implicit`: fusion may drop the rounding."""
         if info_of(x).dtype == dtype:
             return x
         return self._create("cast", [x], dtype, {"implicit": ir.BoolAttr.get(True)} if implicit else None)
 
     def bitcast(self, x: ir.Value, dtype: torch.dtype) -> ir.Value:
-        """The same bits as another dtype of the same width."""
+        """The bits of `x`, read as another dtype of the same width."""
         return self._create("bitcast", [x], dtype)
 
     def apply(
@@ -149,7 +159,10 @@ class KernelBuilder:
         return self._create("scan", [x], info_of(x).dtype, {"kind": ir.StringAttr.get(kind)})
 
     def check_index(self, x: ir.Value, size: Int, wraps: bool, message: str) -> ir.Value:
-        """The index `x` as an i64 in [0, size), or IndexError(message) after the kernel; see kernel_ops.CheckIndex."""
+        """The index `x` as an i64 in [0, size). With `wraps` a negative one counts from the end, as in Python.
+
+        For any other index this gives 0, and the call raises IndexError(message) once the kernel has ended (kernel_ops.CheckIndex).
+        """
         attributes = {"size": str(size), "wraps": wraps, "message": message}
         made = {name: make_attribute(value) for name, value in attributes.items()}
         return self._create("check_index", [self.cast(x, torch.int64)], torch.int64, made)
@@ -157,7 +170,10 @@ class KernelBuilder:
     # ---- the end
 
     def finish(self, results: Sequence[tuple[ir.Value, Sequence[Int], TensorInfo]]) -> list[ir.Value]:
-        """Makes the kernel at the current insertion point: each value goes to its map in a tensor like the info."""
+        """Makes the kernel at the current insertion point; its results, a tensor for each of `results`.
+
+        A result is a scalar, the index that it is written to (an expression for each dimension of the tensor), and the tensor's type.
+        """
         values = [self._narrow(value, info) for value, _, info in results]
         maps = ir.ArrayAttr.get([ir.StringAttr.get(symbols.print_list(map_)) for _, map_, _ in results])
         ir.Operation.create("mlircx.yield", operands=values, attributes={"maps": maps}, ip=self._ip)

@@ -1,1 +1,1 @@
-"""Models compiled ahead of time: `mlirc.compile`, and files that load without tracing. compile.py, package_file.py."""
+"""Models compiled ahead of time: `mlirc.compile` (compile.py), and the files that `mlirc.load` runs without tracing (package_file.py)."""

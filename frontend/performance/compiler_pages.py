@@ -1,7 +1,7 @@
 """Releases the resident pages of MLIR's, LLVM's and Triton's libraries after compilation.
 
-Compiling touches 160 MB of them. A page that is still the file's, which nobody in this process has written to, is taken out of
-the resident set; the next access finds the same bytes in the page cache. What the loader or a debugger wrote to stays.
+Compiling touches 160 MB of them. A page that this process has never written to has the file's bytes: it leaves the resident set, and
+the next access maps it again from the page cache. A page that the loader or a debugger wrote to is a copy, and stays.
 """
 
 import ctypes
@@ -21,7 +21,7 @@ Range = tuple[int, int]
 
 
 def give_back() -> None:
-    """Takes the compilers' untouched pages out of the resident set. Does nothing where the system does not tell which they are."""
+    """Takes the libraries' unwritten pages out of the resident set. Does nothing where /proc does not tell which those are."""
     if sys.platform != "linux":
         return
     try:
@@ -34,7 +34,7 @@ def give_back() -> None:
 
 
 def _mappings() -> list[Range]:
-    """Addresses at which the libraries are mapped without write permission."""
+    """Address ranges, in bytes, at which the libraries are mapped without write permission."""
     found = []
     for line in Path("/proc/self/maps").read_text().splitlines():
         span, flags, _, _, _, *path = line.split(maxsplit=5)
@@ -45,7 +45,8 @@ def _mappings() -> list[Range]:
 
 
 def _unwritten(pagemap: Any, start: int, end: int) -> Iterable[Range]:
-    """Runs of pages between two addresses that are there, and the file's own: the first write to one makes a copy."""
+    """Address ranges of consecutive pages, between two addresses, that are resident and unwritten. By `pagemap` such a page is one of a
+    file: the first write to it would have made an anonymous copy."""
     entry, page = 8, mmap.PAGESIZE
     pagemap.seek(start // page * entry)
     entries = array("Q", pagemap.read((end - start) // page * entry))

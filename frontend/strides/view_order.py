@@ -1,10 +1,14 @@
-"""The order in which autograd adds up an input's gradients, where results are views of that input.
+"""Gives autograd's nodes the program's order, where results of a graph are views of its inputs.
 
-    v = a.t();  return v, a.clone()         eager: nodes t, clone;  the gradient is clone's, plus t's, with the strides of clone's
-                                            AOTAutograd: one node, the compiled call, then t, which is taken again outside of it
+Autograd numbers nodes as they are made, and runs the backward of the last one first. It adds an input's gradients up in that order, and
+the sum has the strides of the first. In
 
-Autograd goes through nodes from the last one made, by their numbers. The views' nodes and the call's have their numbers in another order: views that
-the program takes before it computes anything from the input come first, then the call.
+    v = a.t()
+    return v, a.clone()
+
+eager has the nodes t and clone, so the gradient of `a` has the strides of clone's. Under AOTAutograd the compiled call is one node, and
+it takes the view `v` again after that call: t is the last node. Here the nodes are numbered anew: first the views that the program
+takes before it computes anything from the input, then the call, then the other views.
 """
 
 import functools
@@ -21,7 +25,7 @@ from mlirc.frontend.torch_compat.fake_tensors import FakeTensor, storage_id
 
 
 def with_view_order(run: Callable, gm: GraphModule) -> Callable:
-    """`run`, the callable of Dynamo's graph `gm`, whose results have nodes in the program's order."""
+    """`run`, the compiled callable of Dynamo's graph `gm`, with the nodes of its results numbered in the program's order."""
     before, after = views_of_inputs(gm)
     renumber = numbered() if torch.is_grad_enabled() else None
     if renumber is None or (not before and after == sorted(after)):  # AOTAutograd's order
@@ -40,8 +44,10 @@ def with_view_order(run: Callable, gm: GraphModule) -> Callable:
 
 
 def views_of_inputs(gm: GraphModule) -> tuple[list[int], list[int]]:
-    """The places of results that are views of inputs, in the program's order: of those taken before anything is computed from the input, and of
-    the others."""
+    """Positions of the results that are views of inputs, in two lists, each in the program's order.
+
+    The first list has the views that are taken before anything is computed from their input, the second has the others.
+    """
     order = {node: k for k, node in enumerate(gm.graph.nodes)}
     results: Sequence[Any] = gm.graph.output_node().args[0]  # type: ignore[assignment]
     chains = {k: chain for k, x in enumerate(results) if (chain := chain_of(x))}
@@ -57,7 +63,7 @@ def views_of_inputs(gm: GraphModule) -> tuple[list[int], list[int]]:
 
 
 def chain_of(x: Any) -> list[Node]:
-    """From an input to a result that is a view of it, each node a view of the one before; empty where it is none."""
+    """The nodes from an input to the result `x`, each a view of the one before; empty where `x` is no view of an input."""
     chain: list[Node] = []
     value = tensor_of(x)
     while value is not None:
@@ -73,11 +79,11 @@ def chain_of(x: Any) -> list[Node]:
 
 
 def gives_tensors(x: Node) -> bool:
-    """Whether the node's value is a tensor, or as `max(dim)`'s has tensors in it."""
+    """Whether the node's value is a tensor or contains one, as the pair that `max(dim)` gives."""
     return any(isinstance(value, FakeTensor) for value in tree_leaves(x.meta.get("example_value")))
 
 
 def tensor_of(x: Any) -> torch.Tensor | None:
-    """The node's strided tensor; None for what torch.func wraps, whose memory is not to be seen."""
+    """The node's strided tensor, or None; also None for a wrapper of torch.func, whose storage cannot be read."""
     value = x.meta.get("example_value") if isinstance(x, Node) else None
     return value if isinstance(value, FakeTensor) and value.layout == torch.strided else None

@@ -1,4 +1,8 @@
-"""The text of a module's functions, op by op: what a diff compares."""
+"""The text of a module's functions, op by op: what a diff compares.
+
+MLIR numbers values anew at each printing (%0, %1, ...), so that an op which nobody changed may print otherwise. OpText has the
+op without those numbers beside it.
+"""
 
 import re
 from collections.abc import Mapping
@@ -14,12 +18,12 @@ _BLOCK = re.compile(r"^\s*\^\w+\((.*)\):", re.MULTILINE)
 
 @dataclass(frozen=True)
 class OpText:
-    """An op as it is printed, and as it would be whatever the numbers of the values that it names.
+    """The text of an op with its regions. Two ops that differ in the numbers of values alone have the same key.
 
-    text       with the indentation taken off
-    key        its text with the names of values of its own in order, and those of others left out
-    operands   the values of others that it reads, in order
-    results    the names that it defines, without their count
+    text       as printed, without indentation
+    key        the text with values renamed: those defined in the op are %0, %1, ... in order, each of all others is a bare %
+    operands   the values that it reads and that are defined outside of it, in order
+    results    the names of its results: "%3" for %3:2, which stands for %3#0 and %3#1
     """
 
     text: str
@@ -29,7 +33,7 @@ class OpText:
 
 
 def functions_of(module: ir.Module) -> dict[str, list[OpText]]:
-    """The ops of each function of ours, its first line first, by its name."""
+    """The ops of each function by the function's name, without those that kernels became. The first entry is the line `func.func ...`."""
     found = {}
     for op in module.operation.regions[0].blocks[0].operations:
         if op.operation.name == "func.func" and op.regions[0].blocks and not op.name.value.startswith("kernel_"):
@@ -38,7 +42,7 @@ def functions_of(module: ir.Module) -> dict[str, list[OpText]]:
 
 
 def ops_of(function: str) -> list[OpText]:
-    """A function's text, cut at the ops that stand in it by themselves."""
+    """The text of a function, split into its ops; an op in a region of another is part of that other."""
     lines = function.rstrip().split("\n")
     body = lines[1:-1]
     depth = len(body[0]) - len(body[0].lstrip()) if body else 0
@@ -52,7 +56,7 @@ def ops_of(function: str) -> list[OpText]:
 
 
 def same_operands(old: OpText, new: OpText, renamed: Mapping[str, str]) -> bool:
-    """Whether both read the same values; `renamed` has the names of the old ones' ops in the new text."""
+    """Whether both read the same values. `renamed` maps a name in the old text to the name of the same value in the new one."""
     before = [(renamed.get(name, ""), number) for name, _, number in (x.partition("#") for x in old.operands)]
     return before == [(name, number) for name, _, number in (x.partition("#") for x in new.operands)]  # %3#1: result 1
 
