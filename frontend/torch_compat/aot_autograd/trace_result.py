@@ -1,6 +1,6 @@
 """Rebuilds AOTAutograd's callable for a graph from stored metadata, as AOTAutograd's own cache does.
 
-A reach for version 2.13 alone: what tracing leaves behind is known of that.
+A reach for versions 2.13 and 2.14 alone: what tracing leaves behind is known of these.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,7 +13,7 @@ from torch.fx import GraphModule
 from mlirc.codegen.abi.reach import LeftOut, reach
 from mlirc.frontend.torch_compat.aot_autograd import trace_metadata
 
-VERSION = "2.13."
+VERSIONS = ("2.13.", "2.14.")
 
 
 @dataclass(frozen=True)
@@ -39,8 +39,9 @@ class Results:
 @reach("trace-result", instead="each process traces each graph")
 def results() -> Results:
     """The functions of AOTAutograd's that do this."""
-    if not torch.__version__.startswith(VERSION):
-        raise LeftOut(f"torch is {torch.__version__}, and what its tracing leaves behind is known of {VERSION}* alone")
+    if not torch.__version__.startswith(VERSIONS):
+        known = " and ".join(f"{version}*" for version in VERSIONS)
+        raise LeftOut(f"torch is {torch.__version__}, and what its tracing leaves behind is known of {known} alone")
     trace_metadata.modules.or_missing()
     from torch._functorch._aot_autograd.aot_autograd_result import BundledAOTAutogradResult, BundledCompiledBackward
     from torch._functorch._aot_autograd.graph_compile import _compute_indices_of_inps_to_detach

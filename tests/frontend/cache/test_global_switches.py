@@ -16,8 +16,9 @@ from mlirc.codegen.abi import library_settings
 from mlirc.codegen.libraries import cublas_plans, cudnn
 from mlirc.frontend.torch_compat import global_switches
 
-TORCH_2_13 = torch.__version__.startswith("2.13.")
-pytestmark = pytest.mark.skipif(not TORCH_2_13, reason="the lists are those of torch 2.13")
+TORCH_2_14 = torch.__version__.startswith("2.14.")
+LISTED = TORCH_2_14 or torch.__version__.startswith("2.13.")
+pytestmark = pytest.mark.skipif(not LISTED, reason="the lists are those of torch 2.13 and 2.14")
 
 GUARDED = "Dynamo guards it"
 EACH_CALL = "asked at each call"
@@ -74,6 +75,12 @@ SETTERS = {
     "_set_worker_pids": OPERATION,
     "_set_worker_signal_handlers": OPERATION,
 }
+if TORCH_2_14:
+    SETTERS |= {
+        "_set_cublaslt_prefer_grouped_gemm": RUN_TIME,
+        "_set_storage_access_error_msg": OPERATION,
+        "_set_storage_data_ptr_access_error_msg": OPERATION,
+    }
 AUTOCAST = re.compile(r"set_autocast_\w+$")  # guarded, and in the key of traces
 
 # What Dynamo's own guard holds.
@@ -163,7 +170,8 @@ def test_every_module_of_settings_is_known():
 
 
 def test_every_module_of_backends_is_known():
-    found = {module.name for module in pkgutil.walk_packages(torch.backends.__path__, "")}
+    prefix = "torch.backends."
+    found = {module.name.removeprefix(prefix) for module in pkgutil.walk_packages(torch.backends.__path__, prefix)}
     assert {name for name in found if name not in BACKENDS and name.rpartition(".")[2] not in BACKENDS} == set()
 
 
