@@ -25,6 +25,9 @@ MEMORY = re.compile(
 # As eager has it: libdevice's functions keep subnormal numbers, where Triton's default gives log(1e-40) as -inf; and a product is
 # rounded before it is added, as where each op is a kernel of its own. With contraction a * b - c * d of equal products is not 0.
 EXACT = {"enable_reflect_ftz": False, "enable_fp_fusion": False}
+SCRATCH_POINTERS = (
+    2  # that Triton 3.6 to 3.8 append to a kernel's own parameters: a program's scratch, and the profiler's
+)
 GLUON_REGISTERS = 168  # of a thread in Gluon's kernels, whose programs have 384: what their warps then share out
 
 
@@ -76,7 +79,17 @@ def triton_code(kernel: dict[str, Any], capability: int) -> Any:
         raise TritonError(
             f"{name} needs {made.metadata.global_scratch_size} bytes a program, and gets {kernel['scratch']}"
         )
+    check_parameters(made.asm["ptx"], len(kernel["signature"]))
     return made
+
+
+def check_parameters(ptx: str, own: int) -> None:
+    """Raises TritonError unless the kernel takes its own parameters and the scratch pointers, which is what a launch passes."""
+    taken = ptx.partition(".entry")[2].partition(")")[0].count(".param")
+    if taken != own + SCRATCH_POINTERS:
+        raise TritonError(
+            f"this Triton appends {taken - own} parameters to a kernel's {own}; mlirc passes {SCRATCH_POINTERS}"
+        )
 
 
 def with_wait(source: str, name: str) -> str:

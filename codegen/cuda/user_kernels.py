@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from mlirc.codegen.cuda.triton_compile import CompiledKernel
+from mlirc.codegen.cuda.triton_worker import TritonError, check_parameters
 from mlirc.dialects.interpreter.triton_kernels import configs_of, function_of, hook_of
 
 POINTERS = {
@@ -133,4 +134,8 @@ def machine_code(
     odd += [name for name in ("launch_cooperative_grid", "launch_pdl") if getattr(metadata, name, False)]
     if odd or getattr(metadata, "num_ctas", 1) != 1 or getattr(metadata, "tensordesc_meta", None):
         raise NotCompiled(f"its launch needs more than a grid ({', '.join(odd) or 'clusters or descriptors'})")
+    try:
+        check_parameters(made.asm["ptx"], sum(x != "constexpr" for x in signature.values()))
+    except TritonError as error:
+        raise NotCompiled(str(error)) from error
     return CompiledKernel(metadata.name, made.asm["cubin"], metadata.shared, metadata.num_warps)

@@ -13,6 +13,7 @@ import torch
 
 from mlirc.codegen.aten.shim_call import WANTED, NativeCall, NotNative, integer
 from mlirc.codegen.cuda import launch as cuda_launch
+from mlirc.codegen.cuda.triton_worker import SCRATCH_POINTERS
 from mlirc.codegen.cuda.user_kernels import NotCompiled, Symbol, UserKernel, compile_kernel
 from mlirc.codegen.frame.frame import Frame, HostBuffer, Number
 from mlirc.dialects.core import aten_arguments, symbols
@@ -21,7 +22,6 @@ from mlirc.dialects.core.tensor_types import info_of
 from mlirc.dialects.interpreter.triton_kernels import known
 from mlirc.lowering.module.target_attribute import target_of
 
-SCRATCH = 2  # pointers after a kernel's own parameters, as triton 3.6 has them
 Operands = Sequence[HostBuffer | Number]
 
 
@@ -127,7 +127,7 @@ class Writer:
 
     def launch(self, values: list[str], grid: list[str]) -> None:
         frame, text = self.frame, self.frame.text
-        values = [*values, *["i64 0"] * SCRATCH]
+        values = [*values, *["i64 0"] * SCRATCH_POINTERS]
         slots, pointers = (text.place(f"[{len(values)} x {type_}]", type_) for type_ in ("i64", "ptr"))
         for k, value in enumerate(values):
             text.line(f"store {value}, ptr {frame.at(slots, k)}")
