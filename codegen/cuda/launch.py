@@ -17,6 +17,7 @@ from typing import Any
 import torch
 
 from mlirc.codegen.abi import shim
+from mlirc.codegen.cuda.triton_worker import SCRATCH_POINTERS
 from mlirc.codegen.frame.failures import FAILURE_FIELDS, FAILURES, FailureSite
 from mlirc.codegen.frame.frame import Frame, HostBuffer, Number, location_text
 from mlirc.codegen.frame.gpu_calls import Launched
@@ -27,8 +28,6 @@ from mlirc.dialects.core.memory_ops import scratch_of
 from mlirc.dialects.core.symbols import Int
 from mlirc.dialects.core.tensor_types import info_of
 from mlirc.lowering.gpu.triton.alignment import is_foreign
-
-SCRATCH = 2  # pointers after a kernel's own parameters, as triton 3.6 has them
 
 
 def begin(frame: Frame, arenas: Mapping[str, Int]) -> None:
@@ -56,7 +55,7 @@ def begin(frame: Frame, arenas: Mapping[str, Int]) -> None:
     for index, size in gpus.scratch.items():
         _new_bytes(frame, size, index, frame.new_handle())
         text.line(f"%scratch_{index} = load ptr, ptr %scratch")
-    slots = max((len(op.operands) + len(_symbols(op)) + 1 + SCRATCH for op in gpus.kernels), default=0)
+    slots = max((len(op.operands) + len(_symbols(op)) + 1 + SCRATCH_POINTERS for op in gpus.kernels), default=0)
     if slots:
         text.places.append(f"  %cuda_slots = alloca [{slots} x i64]")
         text.places.append(f"  %cuda_parameters = alloca [{slots} x ptr]")

@@ -25,9 +25,7 @@ MEMORY = re.compile(
 # As eager has it: libdevice's functions keep subnormal numbers, where Triton's default gives log(1e-40) as -inf; and a product is
 # rounded before it is added, as where each op is a kernel of its own. With contraction a * b - c * d of equal products is not 0.
 EXACT = {"enable_reflect_ftz": False, "enable_fp_fusion": False}
-SCRATCH_POINTERS = (
-    2  # that Triton 3.6 to 3.8 append to a kernel's own parameters: a program's scratch, and the profiler's
-)
+SCRATCH_POINTERS = 2  # after a kernel's own parameters, as Triton 3.6 to 3.8 have them: scratch, and the profiler's
 GLUON_REGISTERS = 168  # of a thread in Gluon's kernels, whose programs have 384: what their warps then share out
 
 
