@@ -29,7 +29,20 @@ from mlirc.commands.module_file import check_outputs, write_output
     help="First import a module, or run a Python file: more passes and ops.",
 )
 @click.option(
-    "--rounds", type=click.IntRange(2, 10_000), metavar="N", default=15, show_default=True, help="Samples of each side."
+    "--rounds",
+    type=click.IntRange(2, 10_000),
+    metavar="N",
+    default=15,
+    show_default=True,
+    help="Samples of each compilation.",
+)
+@click.option(
+    "--compilations",
+    type=click.IntRange(2, 10),
+    metavar="N",
+    default=3,
+    show_default=True,
+    help="How often each side is compiled, from 2 to 10: more tell smaller differences from noise.",
 )
 @click.option("--threads", type=click.IntRange(1, 1024), metavar="N", help="Of PyTorch's pool.")
 @click.option(
@@ -37,14 +50,29 @@ from mlirc.commands.module_file import check_outputs, write_output
 )
 @click.option("--traceback", is_flag=True, help="Show where in Python a failure comes from.")
 def compare(
-    a, b, script, arguments, models, ways, dtypes, small, captures, extra, rounds, threads, json_file, traceback
+    a,
+    b,
+    script,
+    arguments,
+    models,
+    ways,
+    dtypes,
+    small,
+    captures,
+    extra,
+    rounds,
+    compilations,
+    threads,
+    json_file,
+    traceback,
 ) -> None:
     """Compare A with B: speed, kernels, bytes, memory, compile time, error.
 
     A and B are pipelines ("cpu"), pipelines with passes inserted ("cpu + my-pass after fuse-elementwise"), passes ("decompose,to-kernels")
     or backends (eager, aot_eager, inductor). They are compared on --models, on --captures, or on what SCRIPT.py compiles.
 
-    A is compiled twice: how far it is from itself is noise, and a difference within that is none. Exits with 1 where a side fails.
+    Each side is compiled several times. What compilations of one side differ by is noise: two sides differ where that does not explain
+    it, at 99% confidence. Exits with 1 where a side fails.
     """
     with reported(traceback):
         from mlirc.measurement.sides import SideError, read_side
@@ -65,7 +93,7 @@ def compare(
 
             torch.set_num_threads(threads)
         subjects = _subjects(models, ways.split(","), dtypes.split(","), small, captures, script, arguments)
-        _compare(subjects, *sides, rounds, json_file)
+        _compare(subjects, *sides, rounds, compilations, json_file)
 
 
 def _subjects(
@@ -94,7 +122,7 @@ def _subjects(
         raise Failure(str(error)) from error
 
 
-def _compare(subjects: list[Any], a: Any, b: Any, rounds: int, json_file: str | None) -> None:
+def _compare(subjects: list[Any], a: Any, b: Any, rounds: int, compilations: int, json_file: str | None) -> None:
     from mlirc.frontend.table_text import table_text
     from mlirc.measurement.comparing import SideFailed, as_json, compare_on, noise_in_words
     from mlirc.measurement.comparison_table import tables_of
@@ -104,13 +132,13 @@ def _compare(subjects: list[Any], a: Any, b: Any, rounds: int, json_file: str | 
     for subject in subjects:
         click.echo(f"{subject.name} …", err=True)
         try:
-            found.append(compare_on(subject, a, b, rounds))
+            found.append(compare_on(subject, a, b, rounds, compilations))
         except SideFailed as error:
             failed.append(str(error))
     if found:
         tables = "".join(f"{title}\n{table_text(table, width)}" for title, table in tables_of(found, b.inserted))
         click.echo(f"A: {a.text}\nB: {b.text}\n{tables}{noise_in_words(found)}", err=to_stderr)
     if json_file:
-        write_output(json_file, json.dumps(as_json(a, b, found, rounds, failed), indent=1) + "\n")
+        write_output(json_file, json.dumps(as_json(a, b, found, rounds, compilations, failed), indent=1) + "\n")
     if failed:
         raise Failure("; ".join(failed))

@@ -1,43 +1,44 @@
-"""Compares two sides on subjects: alternating samples beside a control, what compiling said, and the error against float64.
+"""Compares two sides on subjects: alternating samples, what compiling said, and the error against float64.
 
-The control is a second compilation of A. What it differs from A by is noise: the machine's, and that of where code and memory lie.
+Each side is compiled several times. What its compilations differ by is noise: the machine's, and that of where code and memory lie.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from math import exp, log
+from statistics import median
 from typing import Any
 
 from mlirc.measurement.alternate import Samples, alternate, spread
 from mlirc.measurement.error import RelativeError, error_of
 from mlirc.measurement.facts import CompiledFacts
-from mlirc.measurement.intervals import METHOD, Interval, geometric_mean, ratio_of_medians
+from mlirc.measurement.intervals import METHOD, Interval, geometric_mean, ratio_of_compilations
 from mlirc.measurement.machine import describe_machine
 from mlirc.measurement.sides import Side
-from mlirc.measurement.subjects import Subject
+from mlirc.measurement.subjects import CompiledSubject, Subject
 
-SCHEMA = 1
+SCHEMA = 2
 CLOCKS = ("wall", "cpu")
-NOISY = 1.05  # a control that reaches farther than this says that the machine is too busy to be measured on
+NOISY = 1.05  # a larger margin by wall clock says that the machine is too busy to be measured on
 ROUNDS = 6  # the range of so many samples holds their median in 97% of cases; of 5 in 94%
-NAMES = ("A", "control", "B")
+COMPILATIONS = 3  # of each side
+NAMES = ("A", "B")
 
 
 @dataclass(frozen=True)
 class SubjectComparison:
-    """One subject under A, B and the control.
+    """One subject under A and B.
 
-    samples   by side; facts and errors likewise. An error is None where float64 has no meaning
+    samples   by side, for each of its compilations
+    facts     by side, of its last compilation
+    errors    likewise; None where float64 has no meaning
     faster    by clock: how many times faster B is than A
-    noise     by clock: the same of the control, which is A
     """
 
     name: str
-    samples: dict[str, Samples]
+    samples: dict[str, list[Samples]]
     facts: dict[str, CompiledFacts]
     errors: dict[str, RelativeError | None]
     faster: dict[str, Interval]
-    noise: dict[str, Interval]
 
     @property
     def same_plan(self) -> bool:
@@ -47,14 +48,20 @@ class SubjectComparison:
     @property
     def verdicts(self) -> dict[str, str]:
         """Verdicts by the clock that measured them."""
-        rounds = len(self.samples["A"].wall)
-        return {clock: verdict(self.faster[clock], self.noise[clock], rounds) for clock in CLOCKS}
+        return {clock: verdict(self.faster[clock], self.rounds) for clock in CLOCKS}
+
+    @property
+    def rounds(self) -> int:
+        return len(self.samples["A"][0].wall)
+
+    def seconds(self, side: str, clock: str) -> list[list[float]]:
+        """The samples of each compilation of a side, by one clock."""
+        return seconds_by(self.samples[side], clock)
 
     def as_dict(self) -> dict[str, Any]:
         sides = {
             side: {
-                "wall": spread(self.samples[side].wall),
-                "cpu": spread(self.samples[side].cpu),
+                **{clock: spread_of(self.seconds(side, clock)) for clock in CLOCKS},
                 **self.facts[side].as_dict(),
                 "error": None if (error := self.errors[side]) is None else asdict(error),
             }
@@ -64,7 +71,7 @@ class SubjectComparison:
             "name": self.name,
             "sides": sides,
             "faster": {clock: asdict(self.faster[clock]) for clock in CLOCKS},
-            "noise": {clock: asdict(self.noise[clock]) for clock in CLOCKS},
+            "margin": {clock: self.faster[clock].margin for clock in CLOCKS},
             "verdict": self.verdicts,
         }
 
@@ -73,67 +80,95 @@ class SideFailed(RuntimeError):
     """A side that does not compile or run a subject."""
 
 
-def compare_on(subject: Subject, a: Side, b: Side, rounds: int) -> SubjectComparison:
-    """Raises SideFailed."""
+def compare_on(subject: Subject, a: Side, b: Side, rounds: int, compilations: int = COMPILATIONS) -> SubjectComparison:
+    """Compiles and measures a subject under both sides. `compilations` is that of each side, from 2 to 10. Raises SideFailed."""
     import torch
 
     torch._dynamo.reset()  # models share functions, and Dynamo compiles each a few times: further ones would run in eager
-    made = {}
-    for name, side in (("control", a), ("A", a), ("B", b)):  # the first pays for what a process does once
-        try:
-            with torch._dynamo.config.patch(fail_on_recompile_limit_hit=True):
-                made[name] = subject.compiled(side)
-        except Exception as error:  # of any kind: whatever the pass, the compiler or the model raises
-            text = " ".join(str(error).split())
-            raise SideFailed(f"{subject.name} under '{side.text}': {type(error).__name__}: {text}") from error
+    limits = {"fail_on_recompile_limit_hit": True, "recompile_limit": 6 * compilations}
+    made: dict[str, list[CompiledSubject]] = {name: [] for name in NAMES}
+    both = (("A", a), ("B", b))
+    for number in range(compilations):
+        for name, side in both[:: -1 if number % 2 else 1]:  # neither side has its memory always behind the other's
+            try:
+                with torch._dynamo.config.patch(limits):
+                    made[name].append(subject.compiled(side))
+            except Exception as error:  # of any kind: whatever the pass, the compiler or the model raises
+                text = " ".join(str(error).split())
+                raise SideFailed(f"{subject.name} under '{side.text}': {type(error).__name__}: {text}") from error
     exact = subject.exact()
-    samples = alternate({name: made[name].step for name in NAMES}, rounds, subject.finish())
-    errors = {name: None if exact is None else error_of(made[name].results, exact) for name in NAMES}
+    last = {name: made[name][-1] for name in NAMES}  # the first paid for what a process does once
+    samples = alternate_compilations(
+        {name: [one.step for one in made[name]] for name in NAMES}, rounds, subject.finish()
+    )
     return SubjectComparison(
         subject.name,
         samples,
-        {name: made[name].facts for name in NAMES},
-        errors,
-        {clock: ratio(samples, "B", clock) for clock in CLOCKS},
-        {clock: ratio(samples, "control", clock) for clock in CLOCKS},
+        {name: last[name].facts for name in NAMES},
+        {name: None if exact is None else error_of(last[name].results, exact) for name in NAMES},
+        {clock: ratio_of_compilations(*(seconds_by(samples[name], clock) for name in NAMES)) for clock in CLOCKS},
     )
 
 
-def ratio(samples: dict[str, Samples], other: str, clock: str) -> Interval:
-    return ratio_of_medians(getattr(samples["A"], clock), getattr(samples[other], clock))
+def alternate_compilations(
+    steps: Mapping[str, Sequence[Callable[[], Any]]], rounds: int, finish: Callable[[], None] | None = None
+) -> dict[str, list[Samples]]:
+    """Samples of several compilations of each side: each round measures each compilation once."""
+    flat = {
+        f"{name} {k}": step
+        for k in range(max(map(len, steps.values())))
+        for name in steps
+        for step in steps[name][k : k + 1]
+    }
+    samples = alternate(flat, rounds, finish)
+    return {name: [samples[f"{name} {k}"] for k in range(len(steps[name]))] for name in steps}
 
 
-def verdict(faster: Interval, noise: Interval, rounds: int) -> str:
-    """The verdict as text. A difference counts where its interval excludes 1 and reaches farther than the control's, and none where
-    rounds are too few for an interval."""
+def seconds_by(samples: Iterable[Samples], clock: str) -> list[list[float]]:
+    return [getattr(one, clock) for one in samples]
+
+
+def spread_of(compilations: Sequence[list[float]]) -> dict[str, Any]:
+    """The median of the compilations' medians, and each compilation's own median, quartiles and samples. In seconds."""
+    found = [spread(samples) for samples in compilations]
+    return {"median": median(one["median"] for one in found), "compilations": found}
+
+
+def verdict(faster: Interval, rounds: int) -> str:
+    """The verdict as text: a difference counts where its interval excludes 1, and none where rounds are too few for a median."""
     if rounds < ROUNDS:
         return "too few rounds to say"
-    if not faster.excludes_one or exp(abs(log(faster.value))) <= noise.reach:
+    if not faster.excludes_one:
         return "no difference beyond noise"
     return "faster" if faster.value > 1 else "slower"
 
 
-def overall(found: Iterable[SubjectComparison], other: str, clock: str) -> Interval:
-    """The geometric mean over subjects of how many times faster a side is than A."""
-    return geometric_mean([(getattr(c.samples["A"], clock), getattr(c.samples[other], clock)) for c in found])
+def overall(found: Iterable[SubjectComparison], clock: str) -> Interval:
+    """The geometric mean over subjects of how many times faster B is than A."""
+    return geometric_mean([(c.seconds("A", clock), c.seconds("B", clock)) for c in found])
 
 
 def noise_in_words(found: Sequence[SubjectComparison]) -> str:
-    """What the control says of the measurement."""
-    reaches = {clock: max(c.noise[clock].reach for c in found) for clock in CLOCKS}
+    """What the compilations of each side say of the measurement."""
+    margins = {clock: max(c.faster[clock].margin for c in found) for clock in CLOCKS}
     said = (
-        f"A/A control: two compilations of A may differ by a factor of {reaches['wall']:.3f} by wall clock and "
-        f"{reaches['cpu']:.3f} by CPU time; what differs less is noise."
+        f"Noise: {len(found[0].samples['A'])} compilations of each side, which vary so that a difference of less than a factor of "
+        f"{margins['wall']:.3f} by wall clock or {margins['cpu']:.3f} by CPU time is none."
     )
-    if reaches["wall"] > NOISY:
-        said += " The machine is too busy or too uneven for small differences: measure again when it is idle, with more --rounds."
-    rounds = min(len(c.samples["A"].wall) for c in found)
+    if margins["wall"] > NOISY:
+        said += (
+            " The machine is too busy or too uneven for small differences: measure again when it is idle, with more --rounds "
+            "and --compilations."
+        )
+    rounds = min(c.rounds for c in found)
     if rounds < ROUNDS:
-        said += f" {rounds} rounds are too few for an interval of 95%, and so for a verdict: give at least --rounds {ROUNDS}."
+        said += f" {rounds} rounds are too few for a verdict: give at least --rounds {ROUNDS}."
     return said
 
 
-def as_json(a: Side, b: Side, found: list[SubjectComparison], rounds: int, failed: list[str]) -> dict[str, Any]:
+def as_json(
+    a: Side, b: Side, found: list[SubjectComparison], rounds: int, compilations: int, failed: list[str]
+) -> dict[str, Any]:
     """docs/debugging.md describes it."""
     result: dict[str, Any] = {
         "schema": SCHEMA,
@@ -141,14 +176,14 @@ def as_json(a: Side, b: Side, found: list[SubjectComparison], rounds: int, faile
         "B": b.text,
         "machine": describe_machine(),
         "rounds": rounds,
+        "compilations": compilations,
         "method": METHOD,
         "subjects": [comparison.as_dict() for comparison in found],
         "failed": failed,
     }
     if found:
         result["overall"] = {
-            "faster": {clock: asdict(overall(found, "B", clock)) for clock in CLOCKS},
-            "noise": {clock: asdict(overall(found, "control", clock)) for clock in CLOCKS},
-            "control": noise_in_words(found),
+            "faster": {clock: asdict(overall(found, clock)) for clock in CLOCKS},
+            "noise": noise_in_words(found),
         }
     return result

@@ -1,11 +1,12 @@
 """A comparison as a table for the terminal."""
 
 from collections.abc import Sequence
+from statistics import median
 
 from rich import box
 from rich.table import Table
 
-from mlirc.measurement.comparing import SubjectComparison, overall
+from mlirc.measurement.comparing import NAMES, SubjectComparison, overall
 from mlirc.measurement.error import RelativeError
 from mlirc.measurement.facts import CompiledFacts
 from mlirc.measurement.intervals import Interval
@@ -18,22 +19,20 @@ WIDTHS = (8, 9, 23, 9, 23, 7, 8, 5, 8, 8, 9, 7, 7)
 
 
 def tables_of(found: Sequence[SubjectComparison], inserted: Sequence[str] = ()) -> list[tuple[str, Table]]:
-    """For each subject a title, and a line for A, the control and B. `MB moved`: read and written, each operand of a kernel or call once.
+    """For each subject a title, and a line for A and for B. `MB moved`: read and written, each operand of a kernel or call once.
     inserted: passes of B's, whose decisions the title counts."""
     tables = []
     for comparison in found:
         said = comparison.verdicts
         made = table()
-        for side, title in (("A", "A"), ("control", "A again"), ("B", "B")):
-            made.add_row(*line(comparison, side, title))
+        for side in NAMES:
+            made.add_row(*line(comparison, side))
         same = "; B has A's kernels, calls and arena" if comparison.same_plan else ""
         same += "".join(f"; {name} took {comparison.facts['B'].taken.get(name, 0)}" for name in inserted)
         tables.append((f"{comparison.name}: by wall clock {said['wall']}, by CPU time {said['cpu']}{same}", made))
     if len(found) > 1:
         made = table()
-        for side, title in (("control", "A again"), ("B", "B")):
-            wall, cpu = (shown(overall(found, side, clock)) for clock in ("wall", "cpu"))
-            made.add_row(title, "", wall, "", cpu)
+        made.add_row("B", "", shown(overall(found, "wall")), "", shown(overall(found, "cpu")))
         tables.append(("all (geometric mean)", made))
     return tables
 
@@ -45,24 +44,22 @@ def table() -> Table:
     return made
 
 
-def line(comparison: SubjectComparison, side: str, title: str) -> list[str]:
-    samples, facts = comparison.samples[side], comparison.facts[side]
-    ratios = {"B": comparison.faster, "control": comparison.noise}.get(side)
-    wall, cpu = ("", "") if ratios is None else (shown(ratios["wall"]), shown(ratios["cpu"]))
+def line(comparison: SubjectComparison, side: str) -> list[str]:
+    wall, cpu = (shown(comparison.faster[clock]) if side == "B" else "" for clock in ("wall", "cpu"))
     return [
-        title,
-        milliseconds(samples.wall),
+        side,
+        milliseconds(comparison.seconds(side, "wall")),
         wall,
-        milliseconds(samples.cpu),
+        milliseconds(comparison.seconds(side, "cpu")),
         cpu,
-        *facts_cells(facts),
+        *facts_cells(comparison.facts[side]),
         *error_cells(comparison.errors[side]),
     ]
 
 
-def milliseconds(samples: Sequence[float]) -> str:
-    ordered = sorted(samples)
-    return f"{1e3 * ordered[len(ordered) // 2]:.3f}"
+def milliseconds(compilations: Sequence[Sequence[float]]) -> str:
+    """The median of the medians of a side's compilations."""
+    return f"{1e3 * median(map(median, compilations)):.3f}"
 
 
 def shown(ratio: Interval) -> str:

@@ -11,9 +11,9 @@ from typing import Any
 
 from mlirc.lowering.pipeline.fusion_log import Candidate, FusionLog
 from mlirc.lowering.pipeline.fusion_plan import FusionPlan
-from mlirc.measurement.alternate import Samples, alternate
-from mlirc.measurement.comparing import CLOCKS, verdict
-from mlirc.measurement.intervals import ratio_of_medians
+from mlirc.measurement.alternate import Samples
+from mlirc.measurement.comparing import CLOCKS, COMPILATIONS, alternate_compilations, seconds_by, verdict
+from mlirc.measurement.intervals import ratio_of_compilations
 
 REST = {  # by form, on a CPU and on a GPU
     "kernel": ("plan-memory,lower-kernels", "plan-memory,split-unaligned,lower-triton,lower-kernels"),
@@ -112,17 +112,19 @@ def measure_gains(graph: MeasuredGraph, candidates: Sequence[Candidate], rounds:
     if not chosen:
         return []
     try:
-        control, fused = graph.compiled(graph.plan), graph.compiled(graph.plan)
+        fused = [graph.compiled(graph.plan) for _ in range(COMPILATIONS)]
     except Exception as error:  # of any kind: what a pass, the compiler or the call raises
         raise GainsError(f"{graph.file}: {' '.join(str(error).split())}") from error
     for candidate in chosen:
         try:
-            apart = graph.compiled(without(graph.plan, candidate))
+            plan = without(graph.plan, candidate)
+            apart = [graph.compiled(plan) for _ in range(COMPILATIONS)]
         except Exception as error:  # of any kind, as above
             candidate.measured = {"failed": " ".join(f"{type(error).__name__}: {error}".split())}
             continue
-        samples = alternate({"with": fused.step, "control": control.step, "without": apart.step}, rounds)
-        saved = {name: getattr(apart, name) - getattr(fused, name) for name in ("kernels", "bytes", "ops")}
+        steps = {"with": [one.step for one in fused], "without": [one.step for one in apart]}
+        samples = alternate_compilations(steps, rounds)
+        saved = {name: getattr(apart[0], name) - getattr(fused[0], name) for name in ("kernels", "bytes", "ops")}
         candidate.measured = {**gain_of(samples), "saved": saved}
     return chosen
 
@@ -137,24 +139,26 @@ def without(plan: FusionPlan | None, candidate: Candidate) -> FusionPlan:
     return FusionPlan("the plan without one pair", json.dumps(data))
 
 
-def gain_of(samples: dict[str, Samples]) -> dict[str, Any]:
-    """How many times faster the call is with the fusion, by clock, beside a control that is compiled alike. Gains are nanoseconds:
-    medians of the differences within a round, which a machine that slows down from round to round does not change."""
-    result: dict[str, Any] = {f"seconds_{name}": statistics.median(samples[name].wall) for name in ("with", "without")}
-    result |= {
-        "gain": difference(samples["without"].wall, samples["with"].wall),
-        "cpu_gain": difference(samples["without"].cpu, samples["with"].cpu),
-        "cpu_control": difference(samples["control"].cpu, samples["with"].cpu),
-        "faster": {},
-        "noise": {},
-        "verdict": {},
-    }
+def gain_of(samples: dict[str, list[Samples]]) -> dict[str, Any]:
+    """How many times faster the call is with the fusion, by clock, from the samples of several compilations with and without it.
+
+    Gains are nanoseconds: medians of the differences within a round, which a machine that slows down from round to round does not change.
+    """
+    result: dict[str, Any] = {"faster": {}, "margin": {}, "verdict": {}}
     for clock in CLOCKS:
-        fused, control, apart = (getattr(samples[name], clock) for name in ("with", "control", "without"))
-        faster, noise = ratio_of_medians(apart, fused), ratio_of_medians(control, fused)
-        result["faster"][clock], result["noise"][clock] = asdict(faster), asdict(noise)
-        result["verdict"][clock] = verdict(faster, noise, len(samples["with"].wall))
-    return result
+        apart, fused = (seconds_by(samples[name], clock) for name in ("without", "with"))
+        faster = ratio_of_compilations(apart, fused)
+        result["faster"][clock], result["margin"][clock] = asdict(faster), faster.margin
+        result["verdict"][clock] = verdict(faster, len(fused[0]))
+        result["gain" if clock == "wall" else "cpu_gain"] = difference(by_round(apart), by_round(fused))
+    return result | {
+        f"seconds_{name}": statistics.median(by_round(seconds_by(samples[name], "wall"))) for name in samples
+    }
+
+
+def by_round(compilations: Sequence[Sequence[float]]) -> list[float]:
+    """The median of the compilations in each round, in seconds."""
+    return [statistics.median(samples) for samples in zip(*compilations, strict=True)]
 
 
 def difference(slower: Sequence[float], faster: Sequence[float]) -> float:

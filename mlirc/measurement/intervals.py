@@ -1,16 +1,28 @@
-"""Confidence intervals of ratios of medians, by the bootstrap (Efron, 1979).
+"""Confidence intervals of ratios of times: of one program measured twice, and of one that was compiled several times.
 
-Rounds are drawn with replacement, and the ratio of medians is taken of each draw. The interval is the middle 95% of 4,000 such ratios."""
+Of two series of samples, by the bootstrap (Efron, 1979): rounds are drawn with replacement, the ratio of medians is taken of each draw, and
+the interval is the middle 95% of 4,000 such ratios.
+
+Two compilations of the same code differ, too, because code and memory lie elsewhere (Curtsinger and Berger, Stabilizer, 2013), and more
+rounds do not change that. So the interval that compares two compilers is Student's, of the compilations' medians: what they vary by has
+both causes in it, the samples' noise and the place.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import exp, log
+from math import exp, sqrt
 
 import numpy as np
 
 RESAMPLES = 4000
 COVERAGE = 0.95
-METHOD = "95% interval of 4,000 bootstrap resamples of rounds; ratio of medians, of the same rounds on both sides"
+METHOD = "99% interval of Student's t; ratio of the geometric means of the compilations' medians, of the same rounds for all compilations"
+
+# Student's t: n compilations of each side -> the 99.5% quantile for 2 * (n - 1) degrees of freedom
+STUDENT = {2: 9.925, 3: 4.604, 4: 3.707, 5: 3.355, 6: 3.169, 7: 3.055, 8: 2.977, 9: 2.921, 10: 2.878}
+
+# seconds: for each compilation of a side its samples, one a round
+Compilations = Sequence[Sequence[float]]
 
 
 @dataclass(frozen=True)
@@ -26,9 +38,9 @@ class Interval:
         return self.low > 1 or self.high < 1
 
     @property
-    def reach(self) -> float:
-        """The distance of the interval's farther end from 1, as a factor of at least 1."""
-        return exp(max(abs(log(self.low)), abs(log(self.high))))
+    def margin(self) -> float:
+        """The factor, at least 1, between the middle of the interval and its ends: a smaller difference is none."""
+        return sqrt(self.high / self.low)
 
     def __str__(self) -> str:
         return f"{self.value:.3f} [{self.low:.3f}, {self.high:.3f}]"
@@ -40,15 +52,28 @@ def ratio_of_medians(before: Sequence[float], after: Sequence[float], paired: bo
     return interval(float(np.median(before) / np.median(after)), logs)
 
 
-def geometric_mean(pairs: Sequence[tuple[Sequence[float], Sequence[float]]]) -> Interval:
-    """The interval of the geometric mean of several pairs' ratios, each resampled by itself."""
-    logs = np.mean([resampled_logs(a, b, True, seed) for seed, (a, b) in enumerate(pairs)], axis=0)
-    value = exp(sum(log(np.median(a) / np.median(b)) for a, b in pairs) / len(pairs))
-    return interval(value, logs)
+def ratio_of_compilations(before: Compilations, after: Compilations) -> Interval:
+    """The 99% interval of how many times faster `after` is, from 2 to 10 compilations of each side, as many of both."""
+    return geometric_mean([(before, after)])
 
 
-def resampled_logs(before: Sequence[float], after: Sequence[float], paired: bool, seed: int = 0) -> np.ndarray:
-    generator = np.random.default_rng(seed)  # the same samples give the same interval
+def geometric_mean(pairs: Sequence[tuple[Compilations, Compilations]]) -> Interval:
+    """The 99% interval of the geometric mean of the ratios of several pairs, each with as many compilations."""
+    found = [log_ratio(before, after) for before, after in pairs]
+    value = sum(ratio for ratio, _ in found) / len(found)
+    # one pair's degrees of freedom, though all have more: the interval is rather too wide
+    margin = STUDENT[len(pairs[0][0])] * sqrt(sum(variance for _, variance in found)) / len(found)
+    return Interval(exp(value), exp(value - margin), exp(value + margin))
+
+
+def log_ratio(before: Compilations, after: Compilations) -> tuple[float, float]:
+    """The log of how many times faster `after` is, and the variance of this estimate."""
+    a, b = (np.log([np.median(samples) for samples in side]) for side in (before, after))
+    return float(a.mean() - b.mean()), float((a.var(ddof=1) + b.var(ddof=1)) / len(a))
+
+
+def resampled_logs(before: Sequence[float], after: Sequence[float], paired: bool) -> np.ndarray:
+    generator = np.random.default_rng(0)  # the same samples give the same interval
     a, b = np.asarray(before), np.asarray(after)
     rounds = generator.integers(0, len(a), (RESAMPLES, len(a)))
     others = rounds if paired else generator.integers(0, len(b), (RESAMPLES, len(b)))
