@@ -68,6 +68,7 @@ OPTIONS = {  # values that are wrong for any command
     "--help-op": ["nowhere", ""],
     "--measure-most": ["0", "x"],
     "--rounds": ["0", "x"],
+    "--compilations": ["1", "11", "x"],
     "--check": [],  # any command
     "--slower-than": ["-1", "x"],
     "--timeout": ["0", "x"],
