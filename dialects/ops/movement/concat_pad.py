@@ -183,22 +183,31 @@ def constant_pad(g, x, pad, value=0):
 
 @imports(aten.slice_scatter.default)
 def slice_scatter(g, x, src, dim=0, start=None, end=None, step=1):
-    """The length of `src` says where the slice ends."""
+    """The length of `src` says where the slice ends, and, with the end, where one starts whose start is a symbol of unknown sign."""
     need_kernel_dtypes(x, src)
     info = info_of(x)
     dim, start = dimension(dim, info.rank), 0 if start is None else start
     size = info.shape[dim]
+    taken: Int = info_of(src).shape[dim] if dim < info_of(src).rank else 0
     if isinstance(start, int) and start < 0:
         start = symbols.maximum(size + start, 0)
     elif not known_nonnegative(start):
-        raise NotOurs(f"a slice that starts at {start}, which may be negative")
-    taken: Int = info_of(src).shape[dim] if dim < info_of(src).rank else 0
+        if step != 1 or not (end is None or isinstance(end, int) or known_nonnegative(end)):
+            raise NotOurs(f"a slice that starts at {start}, which may be negative")
+        start = symbols.maximum(_end(end, size) - taken, 0)  # where nothing is taken, any start will do
     if isinstance(start, int) and isinstance(size, int) and isinstance(end, int | None) and isinstance(step, int):
         taken = len(range(size)[start:end:step])
     need_shape(src, (*info.shape[:dim], taken, *info.shape[dim + 1 :]), "a slice")
     attributes = {"dim": dim, "start": str(symbols.minimum(start, size)), "step": str(step)}
     result = type_of(TensorInfo(info.dtype, info.shape, device=info.device))
     return create("slice_scatter", [x, on_device(g.cast(src, info.dtype), info.device)], [result], attributes).out
+
+
+def _end(end: Int | None, size: Int) -> Int:
+    """Where a slice ends: an index of 0 to `size`."""
+    if end is None or end == 2**63 - 1:
+        return size
+    return symbols.maximum(size + end, 0) if isinstance(end, int) and end < 0 else symbols.minimum(end, size)
 
 
 @imports(aten.select_scatter.default)

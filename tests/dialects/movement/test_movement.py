@@ -108,6 +108,18 @@ def test_scatters(dynamic):
         check(function, x, torch.randn(4, length), dynamic=dynamic and (0,))
 
 
+@pytest.mark.parametrize("end", [None, 2**63 - 1, 7, -2])
+def test_slices_from_negative_symbols(end):
+    """`x[-n:]`, whose gradient is too: the sign of -n is not known, the end and the number of rows are."""
+    x = torch.randn(9, 3)
+    check(
+        lambda x, n: aten.slice_scatter.default(x, x[-n.shape[0] : end].cos(), 0, -n.shape[0], end),
+        x,
+        torch.randn(6),
+        dynamic=(0,),
+    )
+
+
 @DYNAMIC
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_gradients_of_views_and_dropout(dtype, dynamic):
