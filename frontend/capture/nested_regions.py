@@ -4,7 +4,8 @@ before:  out = invoke_subgraph(body, "name", x, w);  y = out[0]        body(a, b
 after:   y = relu(x @ w)
 
 A region only says that its code is worth compiling once. Its calls stay, and AOTAutograd traces it once, where its operators only compute:
-with random numbers, with writes to what it is given or with operators that take functions it is compiled with what is around it.
+with random numbers, with writes to what it is given, with operators that take functions or with factorizations, which raise errors
+of their own (PyTorch gives calls of a region with such an effect no gradient), it is compiled with what is around it.
 That is decided before AOTAutograd, which then sees what shares memory and what needs a gradient. importer/shared_functions.py has the rest.
 """
 
@@ -18,11 +19,14 @@ from torch.fx import Graph, GraphModule, Node
 
 from mlirc.codegen.process.signal_handlers import raise_of_handler
 from mlirc.frontend.torch_compat.dynamo.lazy_graph import copied
+from mlirc.frontend.torch_compat.older_torch import effects_module
 
 ARITHMETIC = (operator.add, operator.sub, operator.mul, operator.truediv, operator.floordiv, operator.mod, operator.pow)
 WRITES = {"setitem", "batch_norm", "instance_norm", "embedding_bag"} | {f"i{x.__name__}" for x in ARITHMETIC}
 RANDOM = ("dropout", "rand", "bernoulli", "normal", "multinomial", "rrelu", "poisson", "gumbel", "fractional")
 """Parts of names of functions that may draw random numbers: what is held for one in vain is compiled with what is around it."""
+CHECKED = ("cholesky", "inv", "solve", "eig", "lu_factor", "ldl_factor", "matrix_power", "linalg_cond")
+"""Parts of names of functions that may raise an error by data, through `aten._linalg_check_errors`."""
 
 
 def inline_regions(gm: GraphModule) -> None:
@@ -79,11 +83,18 @@ def only_computes(node: Node) -> bool:
     if isinstance(target, torch._ops.HigherOrderOperator):
         return False
     if isinstance(target, torch._ops.OpOverload):
-        return not target._schema.is_mutable and torch.Tag.nondeterministic_seeded not in target.tags
+        if target._schema.is_mutable or torch.Tag.nondeterministic_seeded in target.tags:
+            return False
+        known = effects_module()
+        return (known is None or known._get_effect(target) is None) and not named(target._schema.name, CHECKED)
     name = target if isinstance(target, str) else getattr(target, "__name__", "")
     writes = name.endswith("_") and not name.endswith("__")
     given = any(node.kwargs.get(x) for x in ("out", "inplace", "training"))
-    return not (writes or given or name in WRITES or any(word in name for word in RANDOM))
+    return not (writes or given or name in WRITES or named(name, (*RANDOM, *CHECKED)))
+
+
+def named(name: str, words: Sequence[str]) -> bool:
+    return any(word in name for word in words)
 
 
 def inline(gm: GraphModule, node: Node) -> None:

@@ -1,11 +1,17 @@
 """torch.compiler.nested_compile_region: its code is compiled with all around it, and kept on disk."""
 
+import contextlib
+
 import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
+from torch.overrides import get_overridable_functions
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from mlirc.frontend import statistics
+from mlirc.frontend.capture.nested_regions import CHECKED, named
+from mlirc.frontend.torch_compat.aot_autograd import trace_result
 
 region = torch.compiler.nested_compile_region
 
@@ -23,6 +29,11 @@ def two_results(x, w):
 @region
 def random(x):
     return F.dropout(x, 0.5)
+
+
+@region
+def inverse(x):
+    return torch.linalg.inv(x) * 2
 
 
 @region
@@ -72,6 +83,10 @@ def written(x, w):
     return writes(y) + writes(y) @ w, y
 
 
+def solved(x, w):
+    return inverse(x @ w) + inverse(w)
+
+
 class Layers(nn.Module):
     def __init__(self):
         super().__init__()
@@ -102,7 +117,9 @@ def called(fn, x, w):
 FULL = [pytest.param(fn, marks=pytest.mark.full) for fn in (within, casts, numbers)]
 
 
-@pytest.mark.parametrize("fn", [dropped, written, Layers(), *FULL], ids=lambda fn: getattr(fn, "__name__", "layers"))
+@pytest.mark.parametrize(
+    "fn", [dropped, written, solved, Layers(), *FULL], ids=lambda fn: getattr(fn, "__name__", "layers")
+)
 def test_nothing_of_a_region_runs_in_python(fn):
     statistics.reset()
     x, w = torch.randn(4, 4), torch.randn(4, 4, requires_grad=True)
@@ -113,6 +130,39 @@ def test_nothing_of_a_region_runs_in_python(fn):
     assert not any("higher_order" in name for graph in statistics.graphs for name in graph.aten)
 
 
+def test_a_region_raises_what_eager_raises():
+    with pytest.raises(torch.linalg.LinAlgError):
+        torch.compile(inverse, backend="mlirc", options={"fallback": "error"})(torch.zeros(4, 4))
+
+
+class Checks(TorchDispatchMode):
+    """Whether errors of a factorization are asked for."""
+
+    seen = False
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        self.seen |= function is torch.ops.aten._linalg_check_errors.default
+        return function(*args, **(kwargs or {}))
+
+
+def test_names_of_functions_that_raise_by_data():
+    """With an effect in a region, PyTorch drops gradients of its calls (2.11), or raises (2.13)."""
+    functions, x = get_overridable_functions(), torch.eye(3)
+    seen = set()
+    for function in [*functions[torch.linalg], *(f for f in functions[torch] if hasattr(torch.Tensor, f.__name__))]:
+        for rest in ((), (x,), (-1,)):
+            with contextlib.suppress(Exception), Checks() as checks:
+                function(x.clone(), *rest)
+            if checks.seen:
+                seen.add(function.__name__)
+    assert {"inverse", "linalg_inv", "linalg_solve"} <= seen
+    assert not [name for name in seen if not named(name, CHECKED)]
+
+
+@pytest.mark.skipif(
+    not torch.__version__.startswith(trace_result.VERSION),
+    reason=f"traces are kept with torch {trace_result.VERSION}* alone",
+)
 def test_the_disk_cache(folder):
     x, w = torch.randn(3, 4), torch.randn(4, 4)
     for kept in ("miss", "hit"):
