@@ -182,17 +182,22 @@ def multiplied(rewrite: PartsRewriter, node: Node) -> Parts:
 
 
 def total(rewrite: PartsRewriter, node: Node) -> Parts:
-    name = "add" if node.target is aten.add.Tensor else "sub"
-    pairs: Iterable = zip(*(of_real(rewrite, node, x) for x in node.args), strict=True)
-    re, im = (combined(rewrite, name, x, y) for x, y in pairs)
-    return re, im
+    """aten.add and aten.sub, of two operands."""
+    one, other = (of_real(rewrite, node, x) for x in node.args)
+    return added(rewrite, one, other, 1.0 if node.target is aten.add.Tensor else -1.0)
 
 
 def difference_from(rewrite: PartsRewriter, node: Node) -> Parts:
     """aten.rsub.Scalar: a number less a tensor."""
-    pairs: Iterable = zip(rewrite.parts(node.args[1]), of_real(rewrite, node, node.args[0]), strict=True)
-    re, im = (combined(rewrite, "sub", x, y) for x, y in pairs)
-    return re, im
+    return added(rewrite, rewrite.parts(node.args[1]), of_real(rewrite, node, node.args[0]), -1.0)
+
+
+def added(rewrite: PartsRewriter, one: Parts, other: Parts, factor: float) -> Parts:
+    """The sum with a real multiple, which is ATen's product with a complex number: of an infinite part the other becomes NaN."""
+    (a, b), (c, d) = one, other
+    times, plus, minus = (partial(combined, rewrite, op) for op in ("mul", "add", "sub"))
+    re, im = minus(times(c, factor), times(d, 0.0)), plus(times(c, 0.0), times(d, factor))
+    return plus(a, re), plus(b, im)
 
 
 def divided(rewrite: PartsRewriter, node: Node) -> Parts:

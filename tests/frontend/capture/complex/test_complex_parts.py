@@ -94,6 +94,25 @@ def test_quotients_and_directions_of_special_values(dtype):
     torch.testing.assert_close(compiled(directions)(z), directions(z), equal_nan=True)
 
 
+@pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128])
+def test_sums_of_special_values(dtype):
+    """Eager multiplies what it adds or subtracts by 1 + 0i or -1 + 0i: NaN is left of 0 * inf."""
+    parts = (0.0, -0.0, 1.0, -2.5, math.inf, -math.inf, math.nan)
+    z = torch.tensor([complex(x, y) for x in parts for y in parts], dtype=dtype)
+    x, y = z.real.clone(), z.imag.clone()
+
+    def sums(x, y):
+        z = torch.complex(x, y)
+        w = z[:, None]
+        one = w + z, w - z, w + x, x + w, w - x, z + 1, z - 1j, 2 - z, 0.0 - z, z + complex(-0.0, -0.0), z - 0
+        return [torch.view_as_real(s) * 1 for s in one]
+
+    assert not calls(sums, x, y)
+    for made, wanted in zip(compiled(sums)(x, y), sums(x, y), strict=True):
+        torch.testing.assert_close(made, wanted, equal_nan=True)
+        assert torch.equal(made.signbit() & (made == 0), wanted.signbit() & (wanted == 0))
+
+
 def test_conjugates_are_neither_saved_nor_made_from_python():
     """Of a product's gradient and a matrix product's, whose operand lies transposed; a conjugate that is returned stays a flag. A Fourier
     transform's gradient has a factor of 2, an integer that the C shim takes as a double."""
