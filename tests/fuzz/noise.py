@@ -136,8 +136,41 @@ def root_mean_square(x: torch.Tensor, shape: list[int], weight: torch.Tensor | N
     return (result if weight is None else result * weight.double()).to(x.dtype)
 
 
+def layer_norm(x: torch.Tensor, shape: list[int], weight: Any, bias: Any, eps: float) -> torch.Tensor:
+    """layer_norm by its definition: of an element that is its row's mean it is 0, where eager has what is left of x * r - mean * r."""
+    return _affine(_normalised(x.double(), list(range(-len(shape), 0)), eps), weight, bias).to(x.dtype)
+
+
+def group_norm(
+    x: torch.Tensor, weight: Any, bias: Any, images: int, channels: int, pixels: int, groups: int, eps: float
+) -> torch.Tensor:
+    """group_norm by its definition, for the same reason as `layer_norm`."""
+    parts = _normalised(x.double().reshape(images, groups, channels // groups * pixels), [-1], eps).reshape(
+        images, channels, pixels
+    )
+    shaped = [None if p is None else p.unsqueeze(-1) for p in (weight, bias)]
+    return _affine(parts, *shaped).reshape(x.shape).to(x.dtype)
+
+
+def _normalised(x: torch.Tensor, dims: list[int], eps: float) -> torch.Tensor:
+    x = x - x.mean(dims, keepdim=True)
+    return x * (x.square().mean(dims, keepdim=True) + eps).rsqrt()
+
+
+def _affine(x: torch.Tensor, weight: torch.Tensor | None, bias: torch.Tensor | None) -> torch.Tensor:
+    x = x if weight is None else x * weight.double()
+    return x if bias is None else x + bias.double()
+
+
 def _dims(x: torch.Tensor, dims: Any) -> list[int]:
     return [dims] if isinstance(dims, int) else list(dims or range(x.dim()))
+
+
+DEFINITIONS = {
+    "native_layer_norm": layer_norm,
+    "native_group_norm": group_norm,
+    "_fused_rms_norm": root_mean_square,
+}
 
 
 class Noise(TorchDispatchMode):
@@ -172,6 +205,7 @@ class Noise(TorchDispatchMode):
             result = func(*args, **kwargs)
             return torch.utils._pytree.tree_map(self.other_nan, result) if name in OF_ANY_NAN else result
         written = [arg for k, arg in enumerate(schema.arguments) if arg.alias_info and arg.alias_info.is_write]
+        unshaken = args
         if not written and name not in ("_to_copy",):
             args = torch.utils._pytree.tree_map(self.shake, args)
         spread = name in VARIANCES and args[0].is_cuda
@@ -199,12 +233,9 @@ class Noise(TorchDispatchMode):
             return result
         if self.cancels and name in SUMMED:
             result = cancelled(name, args, result)
-        if name == "native_layer_norm" and self.wide:
-            return torch.utils._pytree.tree_map(self.shake, (self.centred(func, args, result[0]), *result[1:]))
-        if name == "native_group_norm" and self.wide and _is_float(result[0]):
-            result = (self.of_each_group(func, args, result[0]), *result[1:])
-        if name == "_fused_rms_norm" and self.wide and _is_float(result[0]):
-            result = (result[0].clone().copy_(root_mean_square(*args)), *result[1:])
+        definition = DEFINITIONS.get(name)
+        if definition is not None and self.wide and _is_float(result[0]):
+            result = (result[0].clone().copy_(definition(*unshaken)), *result[1:])
         if name in PRODUCTS and _is_float(result):
             result = self.rounded(func, args, kwargs, result)
         if name.startswith("_scaled_dot_product") and not name.endswith("backward"):
@@ -264,21 +295,6 @@ class Noise(TorchDispatchMode):
         eps = torch.finfo(torch.promote_types(result.dtype, torch.float32)).eps
         other = (result.double() + eps * sizes * self.draw(result)).to(result.dtype)
         return result.clone().copy_(torch.where(result.isfinite() & other.isfinite(), other, result))
-
-    def centred(self, func: Any, args: tuple, result: torch.Tensor) -> torch.Tensor:
-        """A layer norm of exact differences from the mean: of one element it is 0, where eager has what is left of x * r - x * r."""
-        x = args[0].double()
-        x = x - x.mean(list(range(-len(args[1]), 0)), keepdim=True)
-        other = func(x, *torch.utils._pytree.tree_map(_wide, args[1:]))[0]
-        return result.clone().copy_(other.to(result.dtype))
-
-    def of_each_group(self, func: Any, args: tuple, result: torch.Tensor) -> torch.Tensor:
-        """A group norm of exact differences from the mean: of one element it is 0, as for `centred`."""
-        x, groups = args[0].double(), args[6]
-        parts = x.reshape(x.shape[0], groups, -1)
-        x = (parts - parts.mean(-1, keepdim=True)).reshape(x.shape)
-        other = func(x, *torch.utils._pytree.tree_map(_wide, args[1:]))[0]
-        return result.clone().copy_(other.to(result.dtype))
 
     def in_place_wider(self, func: Any, args: tuple, kwargs: dict) -> None:
         """An operation in place, of numbers that are kept in range."""

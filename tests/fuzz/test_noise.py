@@ -179,6 +179,17 @@ def test_a_layer_norm_of_one_element():
     assert F.layer_norm(x, (1,)) != 0 and (found == 0).any()
 
 
+@pytest.mark.parametrize(
+    "norm", [lambda x: F.layer_norm(x, (16,)), lambda x: F.group_norm(x.view(64, 1, 16), 1)], ids=["layer", "group"]
+)
+def test_a_norm_of_an_element_that_is_the_mean(norm):
+    """Eager's is what is left of x * r - mean * r, which is true as a bool."""
+    x = torch.randint(-2, 3, (64, 16), generator=torch.Generator().manual_seed(0)).float()
+    mean = (x == x.double().mean(-1, keepdim=True)).view(norm(x).shape)
+    found = torch.stack(draws(norm, x))[:, mean]
+    assert mean.any() and (found == 0).all(1).any() and (found != 0).any()
+
+
 def test_inference_mode_interpolates_as_eager_does():
     """Python's decomposition has positions of floating-point numbers, of which noise makes others."""
     x = torch.randn(1, 2, 7, 8)
