@@ -18,10 +18,12 @@ aten = torch.ops.aten
 REASON = "eager refuses its dimension, or the layout of its operand"
 CONTIGUOUS = (aten.native_group_norm.default,)  # take rows, or channels last, of their first operand
 BETWEEN = (aten.stack.default, aten.unsqueeze.default)  # count places between dimensions, one more than these
+WHOLE = "input_sizes"  # the argument of gradients of views that has the sizes of the viewed tensor, which the dimension is one of
 
 
 def refused(node: Node) -> bool:
-    """Whether an argument is a dimension beyond the rank of the first tensor, or that tensor is not contiguous and must be."""
+    """Whether an argument is a dimension beyond the rank of the first tensor, or of what a gradient of a view is a gradient of, or that
+    tensor is not contiguous and must be."""
     target: Any = node.target
     if not isinstance(target, torch._ops.OpOverload):
         return False
@@ -33,12 +35,21 @@ def refused(node: Node) -> bool:
     chosen = [d for d in tree_leaves(given) if type(d) is int]
     if not chosen or not node.args:
         return False
+    if (sizes := _argument(node, WHOLE)) is not None:
+        return not all(-len(sizes) <= d < len(sizes) for d in chosen)
     fakes = [x.meta.get("val") for x in tree_leaves(node.args[0]) if isinstance(x, Node)]
     ranks = [x.dim() for x in fakes if isinstance(x, torch.Tensor)]
     if not ranks:
         return False
     count = max(ranks) + 1 if target in BETWEEN else max(*ranks, 1)
     return not all(-count <= d < count for d in chosen)
+
+
+def _argument(node: Node, name: str) -> Any:
+    """The argument of that name, or None."""
+    target: Any = node.target
+    given = zip((a.name for a in target._schema.arguments), node.args, strict=False)
+    return {**dict(given), **node.kwargs}.get(name)
 
 
 def _is_contiguous(given: Any) -> bool:

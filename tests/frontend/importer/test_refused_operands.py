@@ -8,11 +8,13 @@ from typing import Any
 import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils._pytree import tree_map_only
 
+import mlirc
 from mlirc.dialects.core.context import context
 from mlirc.dialects.core.dialect import IMPORTS
-from mlirc.frontend.importer.refused_operands import dimensions
+from mlirc.frontend.importer.refused_operands import dimensions, refused
 
 aten = torch.ops.aten
 
@@ -119,3 +121,52 @@ def test_layouts(dynamic):
     for f in (norm, refused):
         with pytest.raises(RuntimeError, match="is_contiguous"):
             f(torch.randn(4, 2, 3, 3).transpose(0, 1))
+
+
+TAKE_DIMENSIONS = {
+    "select": lambda x, d: x.select(d, 0),
+    "slice": lambda x, d: x.narrow(d, 0, 1),
+    "unbind": lambda x, d: x.unbind(d)[0],
+    "split": lambda x, d: x.split_with_sizes([1, x.shape[d] - 1], d)[1],
+    "unfold": lambda x, d: x.unfold(d, 2, 1),
+    "diagonal": lambda x, d: x[None].diagonal(0, 0, d % x.dim() + 1),
+    "index_select": lambda x, d: x.index_select(d, torch.tensor([0])),
+    "gather": lambda x, d: x.gather(d, torch.zeros([1] * x.dim(), dtype=torch.int64)),
+    "stack": lambda x, d: torch.stack([x, x], d),
+    "unsqueeze": lambda x, d: x.unsqueeze(d),
+    "amax": lambda x, d: x.amax(d),
+    "max": lambda x, d: x.max(d)[0],
+    "median": lambda x, d: x.median(d)[0],
+    "sort": lambda x, d: x.sort(d)[0],
+    "logsumexp": lambda x, d: x.logsumexp(d),
+    "softmax": lambda x, d: x.softmax(d),
+    "var": lambda x, d: x.var(d),
+    "prod": lambda x, d: x.prod(d),
+    "cumsum": lambda x, d: x.cumsum(d),
+    "cumprod": lambda x, d: x.cumprod(d),
+    "cummax": lambda x, d: x.cummax(d)[0],
+    "norm": lambda x, d: x.norm(2, d),
+    "flip": lambda x, d: x.flip(d),
+    "roll": lambda x, d: x.roll(1, d),
+}
+
+
+@pytest.mark.parametrize("name", TAKE_DIMENSIONS)
+def test_what_eager_computes_is_not_refused(name):
+    """Forward and backward: some gradients have fewer dimensions than what they are the gradient of."""
+    for d in range(-2, 2):
+
+        def both(x):
+            x = x.detach().requires_grad_()
+            y = TAKE_DIMENSIONS[name](x, d)  # noqa: B023
+            return torch.autograd.grad(y, x, torch.ones_like(y))
+
+        graph = make_fx(both, tracing_mode="fake")(torch.rand(2, 3)).graph
+        assert [node for node in graph.nodes if refused(node)] == [], d
+
+
+def test_gradients_of_elements_are_kernels():
+    """Each in its last dimension, which their gradients have not."""
+    x = torch.randn(5, 3, requires_grad=True)
+    for graph in mlirc.explain(lambda x: x[..., 0] * x.unbind(1)[2], options={"cache": False})(x).data["graphs"]:
+        assert not graph["aten"]
