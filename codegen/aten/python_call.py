@@ -13,7 +13,7 @@ from mlirc.dialects.core.symbols import Expr, Int
 from mlirc.dialects.core.tensor_info import TensorInfo
 
 SET = "aten.set_.source_Tensor"
-"""It changes which memory the tensor itself has, so a detached one does not do."""
+"""This operator gives the tensor object other memory, so it must be called with the caller's tensor, not with a detached one."""
 
 
 class AtenCall:

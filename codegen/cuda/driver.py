@@ -57,7 +57,7 @@ def load_kernel(cubin: bytes, name: str, warps: int, shared: int, device: int, w
 
 
 def load_module(cubin: bytes, name: str, warps: int, shared: int, device: int) -> tuple[Record, ctypes.c_void_p]:
-    """The same, with what `unload_module` takes."""
+    """Loads a kernel's machine code as `load_kernel` does. Gives the kernel, and its CUDA module for `unload_module`."""
     module, function = ctypes.c_void_p(), ctypes.c_void_p()
     with torch.cuda.device(device):
         make_context_current(device)

@@ -86,7 +86,7 @@ def region_functions(op: Any) -> list[Any]:
 
 
 def held_functions(op: Any) -> list[Any]:
-    """As region_functions, of an op that need not be verified."""
+    """The functions of an op's regions, or the one that it names, as far as they are there: the op need not be verified."""
     try:
         found = region_functions(op)
     except (ValueError, IndexError, KeyError):  # a verifier says what is wrong

@@ -75,7 +75,7 @@ class Expansions:
         self.known: dict[Hashable, Expansion | None] = {}
 
     def expand(self, op: Any) -> list[ir.Value]:
-        """As the function `expand`."""
+        """The values that replace the results of composite `op`, built from smaller ops or copied from an equal op's expansion."""
         if not type(op).__module__.startswith("mlirc."):
             return expand(op)
         operands = list(op.operands)

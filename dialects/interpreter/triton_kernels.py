@@ -105,7 +105,7 @@ def number(x: Any) -> Any:
 
 
 def launch(kernel: Any, grids: Sequence, values: dict[str, Any], tensors: dict[str, Any], descriptors: Any) -> None:
-    """As eager does it: Triton chooses a configuration, and the grid is that of the configuration."""
+    """Launches a user's Triton kernel as eager does: Triton chooses a configuration, which decides the grid."""
     given = {**values, **tensors}
     for name, (_, (block_shape,)) in (descriptors or {}).items():
         from triton.tools.tensor_descriptor import TensorDescriptor

@@ -155,5 +155,5 @@ def steps(values: list[Any], n: int, combine: Combine) -> list[Any]:
 
 
 def part(values: Sequence[Any], first: int, end: int | None, step: int | None = None) -> list[Any]:
-    """The same part of each tensor's first dimension."""
+    """x[first:end:step] of each tensor x."""
     return [x[first:end:step] for x in values]

@@ -33,10 +33,10 @@ WHOLE = ("LShift", "RShift")
 ROUNDINGS = ("CeilToInt", "FloorToInt", "TruncToInt")
 QUOTIENTS = ("FloorDiv", "CleanDiv", "Mod", "PythonMod", "ModularIndexing", "CeilDiv")
 COMPUTED: dict[str, Any] = {}
-"""What the symbols stand for that Python computes before the call: PyTorch's expressions, by name."""
+"""Symbols whose numbers Python computes before the call: name -> PyTorch's expression."""
 
 OF_DATA: dict[str, Any] = {}
-"""The same of those that Python computes between two subgraphs (data_sizes/), because only data says them."""
+"""Symbols whose numbers depend on data, which Python computes between two subgraphs (data_sizes/): name -> PyTorch's expression."""
 
 _converted: dict[sympy.Expr, Int] = {}
 
@@ -54,7 +54,7 @@ def size(value: Any) -> Int:
 
 
 def _of_sympy(expr: Any, environment: ShapeEnv) -> Int:
-    """One of PyTorch's expressions as the dialect's, found once while the environment says no more of sizes."""
+    """PyTorch's expression as one of the dialect. The result is kept until the environment learns something new about sizes."""
     sizes = facts_of(environment).sizes
     if expr not in sizes:
         sizes[expr] = expression(named(simplest(expr, environment), environment))
@@ -246,7 +246,7 @@ def tensor_info(fake: torch.Tensor) -> TensorInfo:
 
 @lru_cache(maxsize=4096)
 def _one_info(dtype: torch.dtype, shape: tuple[Int, ...], stride: tuple[Int, ...], device: torch.device) -> TensorInfo:
-    """One object for equal tensors, as most of a graph are: it keeps what was found of them."""
+    """A TensorInfo, the same object for equal arguments: most tensors of a graph are alike, and the object keeps its derived properties."""
     return TensorInfo(dtype, shape, stride, str(device))
 
 

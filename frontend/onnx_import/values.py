@@ -45,11 +45,12 @@ class OnnxValueError(Exception):
 
 
 class Known:
-    """A value whose numbers are known while the graph is traced: a shape, or a small constant.
+    """A value whose numbers are known while the graph is traced: a shape, or a small constant. It stands for a tensor.
 
-    array   of Python's numbers, torch.SymInt, torch.SymFloat among them
-    dtype   that of the tensor that it stands for
-    made    that tensor, or a function that computes it, where it is of weights, whose later changes readers of the tensor see
+    array   its numbers; they may be torch.SymInt and torch.SymFloat
+    dtype   the tensor's dtype
+    made    for a value computed from weights: the tensor, or a function that computes it. Readers of that tensor see later changes of the
+            weights
     """
 
     def __init__(self, array: Any, dtype: torch.dtype, made: torch.Tensor | Callable[[], torch.Tensor] | None = None):
@@ -57,7 +58,7 @@ class Known:
         self.dtype, self._made, self.of_weights = dtype, made, made is not None
 
     def of(self, compute: Callable[[], torch.Tensor]) -> "Known":
-        """The same numbers, computed of weights by `compute`."""
+        """A value with the same numbers, whose tensor `compute` makes from weights."""
         return Known(self.array, self.dtype, compute)
 
     def tensor(self) -> torch.Tensor:
@@ -74,7 +75,7 @@ class Known:
         return self._made
 
     def list(self) -> list[Any]:
-        """Its numbers, in order."""
+        """The numbers, in row-major order."""
         return self.array.reshape(-1).tolist()
 
 

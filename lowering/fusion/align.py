@@ -24,7 +24,7 @@ class Alignment:
 
 
 def align(producer: Body, consumer: Body, solution: tuple[Int | None, ...], alike: dict[int, int]) -> Alignment | None:
-    """One space for both, or None. `solution` gives the producer's dimensions at each point of the consumer's space.
+    """One iteration space for both kernels, or None. `solution` gives the producer's dimensions at each point of the consumer's space.
 
     It may leave out inner dimensions (None): they pair up with dimensions of the consumer that nothing else explains,
     by `alike` (consumer's -> producer's, a guess from tensors that both read) or else by size and order.

@@ -293,7 +293,7 @@ class Body:
 
     @property
     def reduced_muls(self) -> list[BodyNode]:
-        """Its reductions of products, over inner axes."""
+        """The reductions, over the inner dimensions, whose operand is a product."""
         return [x for x in self.nodes if x.name == "reduce" and x.operands[0].name == "mul"] if self.inner else []
 
     @Once

@@ -10,7 +10,7 @@ WORTH = 8  # a merge must save at least 1/8 of the bytes that the smaller kernel
 
 
 def merge_horizontally(first: Body, second: Body, keep: set[Tensor], limits: Limits) -> Body:
-    """Both kernels as one, which reads a tensor once that both read. Raises Refused.
+    """One kernel that computes the results of both, and reads each tensor that both read once. Raises Refused.
 
     SAME READS: in a common space both read a tensor at the same index.
     """

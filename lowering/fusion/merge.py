@@ -220,7 +220,7 @@ def _written_once(producer: Body, consumer: Body, candidates: list[Map]) -> Map:
 def join(
     producer: Body, consumer: Body, keep: set[Tensor], limits: Limits, found: list[ReadSite] | None = None
 ) -> Body:
-    """Both in the producer's space, the consumer's reads of its results replaced. Raises Refused.
+    """One kernel, in the producer's iteration space, in which the producer's values replace the consumer's reads of them. Raises Refused.
 
     SAME ROWS: the consumer works on the rows (parallel points) that the producer folds, and on whole rows.
     """
@@ -246,7 +246,8 @@ def join(
 def join_aligned(
     producer: Body, consumer: Body, keep: set[Tensor], aligned: Alignment, replacements: dict[BodyNode, ReadSite]
 ) -> Body:
-    """One kernel in the common space. `replacements`: a consumer's read -> the producer's result read."""
+    """One kernel in the iteration space `aligned`. `replacements`: a read in the consumer -> the result of the producer that it reads.
+    Raises Refused."""
     if not stays_matmul(producer, consumer, aligned):
         raise Refused("MATMULS STAY")
     space = aligned.parallel + aligned.inner

@@ -141,7 +141,10 @@ class Outlines:
         )
 
     def without_nodes(self, body: Body) -> Body:
-        """The same body, whose nodes, if anybody asks for them, are made again: what is kept of thousands keeps the garbage collector busy."""
+        """A body that is equal to `body` and makes its nodes when somebody asks for them.
+
+        Thousands of bodies are kept, and the garbage collector would walk over all of their nodes.
+        """
         outline = body.__dict__.get("outline")
         if outline is None or (isinstance(body, OutlinedBody) and "results" not in body.__dict__):
             return body

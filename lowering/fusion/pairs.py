@@ -349,7 +349,8 @@ def labels(pair: tuple[FusionNode, FusionNode]) -> str:
 
 
 def recomputed_body(producer: Body, consumer: Body, keep: set[Tensor], limits: Limits) -> tuple[str, Body]:
-    """As merged_body, of a producer that stays for others. Raises Refused."""
+    """The rule RECOMPUTE, and a kernel in which the consumer computes by itself what it reads of the producer, which stays for other
+    readers. Raises Refused."""
     return "RECOMPUTE", inline(producer, consumer, keep, limits)
 
 

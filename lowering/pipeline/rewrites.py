@@ -26,7 +26,12 @@ Subject = Any
 
 @dataclass(frozen=True)
 class Rewrite:
-    """One that a pass asked for: its number, what it is of ("mlirc.exp (model.py:3)"), whether it was allowed."""
+    """A rewrite that a pass asked for.
+
+    number    its place among the rewrites of this pass, from 0
+    subject   what is rewritten: "mlirc.exp (model.py:3)"
+    allowed   whether the pass may do it
+    """
 
     pass_name: str
     number: int

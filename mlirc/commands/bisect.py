@@ -240,6 +240,7 @@ def _with_other_numbers(
         other = replace(case, inputs=tuple(drawn))
         if show(file, other, trials, imports, output, inputs, first, is_imported_right=True):
             return True
+        click.echo("    nothing fails", err=True)
     return False
 
 

@@ -20,9 +20,11 @@ OF_SOME = "of some operators: mlirc ops --missing opinfo --ops special.log_ndtr,
     metavar="SCRIPT.py|opinfo",
     is_flag=False,
     flag_value="",
-    help="What a script calls, or PyTorch's operators, and no op of ours is.",
+    help="List the calls of a script, or of PyTorch's operators (opinfo), that have no op of ours.",
 )
-@click.option("--ops", "names", metavar="NAMES", help="With opinfo: these of its operators, as add,nn.functional.pad.")
+@click.option(
+    "--ops", "names", metavar="NAMES", help="With opinfo: try these operators alone, as add,nn.functional.pad."
+)
 @click.option("--json", "json_file", metavar="FILE", help="Write what is missing as JSON; - is standard output.")
 @click.option("--traceback", is_flag=True, help="Show where in Python a failure comes from.")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
@@ -30,12 +32,14 @@ def ops(subject, names, json_file, traceback, arguments) -> None:
     """List the dialect's ops; with --missing, the calls of ATen that have no op of ours, with counts, time and the reason.
 
     A script runs as it is; then each different call of what it compiles is imported, and runs in eager with each of its ops timed. Arguments
-    after -- are all the script's. Exits with 1 where the script fails.
+    after -- are all the script's. Exits with 1 where the script fails or compiles nothing.
     """
     with reported(traceback):
         if subject is None:
             if names or json_file or arguments:
-                raise Failure("--ops, --json and arguments go with --missing", 2)
+                raise Failure(
+                    "--ops, --json and arguments go with --missing; mlirc opt --help-op NAME describes one op", 2
+                )
             list_ops()
             return
         check_outputs(json_file, inputs=(subject,))

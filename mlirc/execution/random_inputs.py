@@ -189,7 +189,7 @@ def drawn(module: ir.Module, draw: Draw, bounds: Mapping[int, list[Int]], seed: 
 
 
 def without_signs(x: Any) -> Any:
-    """The same numbers, with zeros that are all positive."""
+    """`x` with 0.0 in place of -0.0."""
     if not isinstance(x, torch.Tensor) or not x.is_floating_point():
         return x
     return with_strides(torch.where(x == 0, x.abs(), x), x.stride())

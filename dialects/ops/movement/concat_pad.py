@@ -127,7 +127,7 @@ class SliceScatter(Op, name="slice_scatter", traits=[ext.Pure]):
 
 
 def both(k, mask, other):
-    """Both masks; a `mask` of None is true everywhere."""
+    """Where `mask` and `other` are both true; a `mask` of None is true everywhere."""
     return other if mask is None else k.logical_and(mask, other)
 
 

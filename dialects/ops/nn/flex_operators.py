@@ -203,7 +203,7 @@ def one_size(x: torch.Tensor, y: torch.Tensor) -> None:
 
 
 def one_size_of_lists(blocks: Blocks) -> None:
-    """The same of each list's counts and indices."""
+    """Tells PyTorch that each list's counts and indices begin with the same three sizes. Raises RuntimeError."""
     for counts, indices in zip(blocks[::2], blocks[1::2], strict=True):
         one_size(counts, indices)
 

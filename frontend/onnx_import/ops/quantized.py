@@ -77,7 +77,8 @@ def _requantized(y: torch.Tensor, scale: torch.Tensor, zero: torch.Tensor) -> to
 
 
 def _rows(p: torch.Tensor, x: torch.Tensor, last: bool) -> torch.Tensor:
-    """One number a row, or with `last` one a column."""
+    """The parameter `p` in a shape that broadcasts to `x` [..., rows, columns]: a 1-d `p` has a number for each row, or with `last` for
+    each column."""
     if p.dim() != 1 or p.numel() == 1 or x.dim() == 1:
         return p if p.dim() > 1 else (p.reshape(()) if p.numel() == 1 else p)
     return p if last else p.unsqueeze(-1)

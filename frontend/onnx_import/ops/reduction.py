@@ -89,7 +89,7 @@ def log_softmax(node: OnnxNode, x: torch.Tensor) -> torch.Tensor:
 
 @op("Hardmax")
 def hardmax(node: OnnxNode, x: torch.Tensor) -> torch.Tensor:
-    """One at the first of the greatest."""
+    """1 at the first of the greatest elements along the axis, 0 elsewhere."""
     axis = positive(node.get("axis", -1), x.dim())
     steps = torch.arange(x.shape[axis]).reshape([-1 if k == axis else 1 for k in range(x.dim())])
     return (torch.argmax(x, axis, keepdim=True) == steps).to(x.dtype)

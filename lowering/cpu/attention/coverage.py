@@ -16,7 +16,7 @@ def uncovered(dtype: torch.dtype, heads: Int, shared: Int, *head: Int) -> str:
 
 
 def sizes_uncovered(heads: Int, shared: Int, *head: Int) -> str:
-    """The same of the sizes alone."""
+    """The rule by which `uncovered` refuses these sizes, or ""; it does not look at the dtype."""
     if not all(isinstance(n, int) and n <= MOST_HEAD for n in head):
         return "HEAD SIZE"
     if heads != shared and not (isinstance(heads, int) and isinstance(shared, int)):
@@ -25,7 +25,7 @@ def sizes_uncovered(heads: Int, shared: Int, *head: Int) -> str:
 
 
 def flex_uncovered(dtype: torch.dtype, queries: Int, heads: Int, shared: Int, *head: Int) -> str:
-    """The same of attention with a body, for so many queries a head."""
+    """The rule that refuses attention with a body (flex_attention) of `queries` queries a head, or ""; other arguments as of `uncovered`."""
     if isinstance(queries, int) and queries < LEAST_QUERIES:
         return "FEW QUERIES"
     return "DTYPE" if dtype not in FLEX_DTYPES else sizes_uncovered(heads, shared, *head)

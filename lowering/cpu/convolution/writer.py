@@ -68,7 +68,10 @@ class ConvolutionWriter:
         raise NotImplementedError
 
     def each_tile(self, tiles: tuple[Value, Value]) -> Iterator[tuple[Value, int, Value]]:
-        """The first column, the vectors and the number after the first, of each tile of columns: code for each width."""
+        """Loops over the tiles of columns, with code for each width of a tile.
+
+        Gives a tile's first column, its width in vectors, and its number, counted from the first tile of the range `tiles`.
+        """
         e, b = self.e, self.e.index
         before: Int = 0
         first: Int = 0
@@ -81,7 +84,7 @@ class ConvolutionWriter:
 
     @contextmanager
     def each_panel(self, panels: tuple[Value, Value]) -> Iterator[tuple[Value, Panel, Value]]:
-        """As each_tile, with the same code for tiles of all widths."""
+        """Loops over the tiles of columns as `each_tile` does, with one code for all widths: the width is a value."""
         e, b, c = self.e, self.e.index, self.c
         wide, *narrow = (e.i64(vectors * self.lanes) for vectors in c.widths)
 

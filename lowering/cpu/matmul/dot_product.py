@@ -263,7 +263,10 @@ class DotWriter(ColumnTilesWriter):
         return sums
 
     def masked(self, k: Value, mask: Value, sums: list[Value], rows: int, columns: int) -> list[Value]:
-        """As one_span, for the last vector, under a mask; there the copied rows keep the order of k."""
+        """The sums with the products of the last vector, at `k`, of which `mask` says the elements that exist.
+
+        `sums` is as of `one_span`. The copied rows are in the order of k here.
+        """
         e, cells = self.e, rows * columns
         factors = [load_floats(e, self.column(j, k), self.factor, mask=mask) for j in range(columns)]
         x = (load_floats(e, self.row(i, k)) for i in range(rows))

@@ -41,7 +41,10 @@ def panel_width(target: CpuTarget) -> int:
 
 
 def column_width(columns: int, target: CpuTarget) -> int:
-    """As panel_width, or less where panels then have no empty columns: 32 columns are packed into panels of 16, not of 24."""
+    """Columns of a panel for a matrix of `columns` columns: panel_width, or less where that leaves no panel partly empty.
+
+    For example, 32 columns are packed into panels of 16, not of 24.
+    """
     widest, lanes = panel_width(target), target.vector_bytes // 4
     if registers(target) == 16 and columns % widest and columns % (2 * lanes) == 0:
         return 2 * lanes

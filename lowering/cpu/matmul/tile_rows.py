@@ -4,14 +4,17 @@ from mlirc.dialects.core.symbols import Int
 
 
 def split_rows(count: int, most: int) -> tuple[int, list[int]]:
-    """For a known number of rows: (rows of a full tile, [rows of the last tile, if it has fewer])."""
+    """Tiles of `count` rows, of at most `most` each: (rows of a full tile, [rows of the last tile, if it has fewer])."""
     tiles = max(1, -(-count // most))
     full = max(1, -(-count // tiles))
     return full, [count % full] if count % full else []
 
 
 def split_any_rows(count: Int, most: int) -> tuple[int, list[int]]:
-    """As split_rows. Where the number is a symbol, the rest is cut into tiles of powers of two, largest first."""
+    """Tiles of `count` rows: (rows of a full tile, [rows of each smaller tile]).
+
+    Of a known number as split_rows. Of a symbol, the rest after the full tiles is cut into tiles of powers of two, largest first.
+    """
     if isinstance(count, int):
         return split_rows(count, most)
     return most, [1 << k for k in reversed(range(most.bit_length())) if 1 << k < most]

@@ -49,7 +49,10 @@ class Moments:
         return TritonFold(self.first).is_mean
 
     def at_once(self, e: TritonEmitter, total: TritonValue) -> None:
-        """Both values of rows in registers, given the sum; what was computed of the first mean is forgotten."""
+        """Puts the values of both reductions, `first` and `second`, into the emitter's environment, for rows that lie in registers.
+
+        `total` is the rows' sum. Values that are computed from a mean on the way are not kept there.
+        """
 
         def around(mean: TritonValue) -> TritonValue:
             known = dict(e.env)

@@ -229,7 +229,7 @@ class _Kernel:
         return len(self.parallel)
 
     def tensor(self, node: BodyNode, shape: Space) -> Tensor:
-        """One of these sizes, not made yet, of what a reduction gives."""
+        """A tensor of the sizes `shape`, to be made, for the results of reduction `node`."""
         device = info_of(self.op.results[0]).device
         return Tensor(None, TensorInfo(dtype_of(node.type), shape, device=device))  # type: ignore[arg-type]
 

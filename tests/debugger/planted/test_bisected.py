@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -464,4 +465,6 @@ def test_a_check_of_ones_own(module_file, tmp_path):
 def test_where_nothing_fails(module_file, tmp_path):
     code, told, steps = forked("bisect", module_file(wave), "--target", "interpreter", "-o", tmp_path / "small.mlir")
     assert (code, told) == (1, "") and "nothing fails" in steps.splitlines()[-1]
+    assert "with negative numbers:" in steps
+    assert all("nothing fails" in after for line, after in pairwise(steps.splitlines()) if line.endswith("numbers:"))
     assert not (tmp_path / "small.mlir").exists()
