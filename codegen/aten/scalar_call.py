@@ -6,6 +6,9 @@ after:   scatter_add(%x, 0, %index seen as [3, 4] with strides [1, 0], %source)
 before:  scatter(%x: [8, 4], 1, %index: [8, 2], 0.5)
 after:   scatter(%x, 1, %index, 0.5 in memory, seen as [8, 2] with strides [0, 0])
 
+before:  linspace(0, 1, 10, dtype=None)
+after:   linspace(0 in memory, 1 in memory, 10, dtype=None)      of the overload that takes tensors, and reads the same numbers of them
+
 index_add and scatter_add add rows one after another, and ATen's scatter_add knows such an index. Where a call fails, the operator itself is
 called from Python, and raises or not.
 """
@@ -15,11 +18,11 @@ from typing import Any
 
 import torch
 
-from mlirc.codegen.aten.dispatcher_call import owned_tensor, with_slots
+from mlirc.codegen.aten.dispatcher_call import owned_tensor, step_of, with_slots
 from mlirc.codegen.aten.overridden_kernels import computes_otherwise
-from mlirc.codegen.aten.shim_call import NativeCall, NotNative, Step, check, given_arguments, operand_of
+from mlirc.codegen.aten.shim_call import NativeCall, NotNative, Step, check, given_arguments, integer, operand_of, real
 from mlirc.codegen.frame.frame import Frame, HostBuffer, HostRoot, Number
-from mlirc.dialects.core.tensor_types import KERNEL_DTYPES, TensorInfo
+from mlirc.dialects.core.tensor_types import KERNEL_DTYPES, TensorInfo, info_of
 
 aten = torch.ops.aten
 SUMS = {aten.index_add.default: aten.scatter_add.default, aten.index_add_.default: aten.scatter_add_.default}
@@ -29,16 +32,24 @@ VALUES = {
     aten.index_fill.int_Scalar: aten.index_fill.int_Tensor,
     aten.index_fill_.int_Scalar: aten.index_fill_.int_Tensor,
 }
+SPACES = {aten.linspace.default: aten.linspace.Tensor_Tensor, aten.logspace.default: aten.logspace.Tensor_Tensor}
 
 
 def scalar_call(frame: Frame, op: Any, function: Any, operands: Sequence[HostBuffer | Number]) -> NativeCall:
     """The call on a CPU. Writes nothing yet; raises NotNative."""
-    instead = SUMS.get(function) or VALUES.get(function)
+    instead = SUMS.get(function) or VALUES.get(function) or SPACES.get(function)
     if instead is None:
         raise NotNative("another operator")
     kinds = check(function, op)
     if computes_otherwise(instead):
         raise NotNative(f"{instead}, in whose place it is called, has a kernel that is not PyTorch's")
+    if function in SPACES:
+        if {info_of(x).device for x in op.results} != {"cpu"}:
+            raise NotNative("its result is not on the CPU")
+        arguments = given_arguments(function, op)
+        ends = [number(frame, value, operands) for _, value in arguments[:2]]
+        others = [step_of(argument, value)(frame, value, operands) for argument, value in arguments[2:]]
+        return with_slots(frame, instead, [*ends, *others], kinds)
     given = {argument.name: value for argument, value in given_arguments(function, op)}
     x, index = (tensor_of(given[name], operands) for name in ("self", "index"))
     dim = given["dim"]
@@ -88,10 +99,24 @@ def filled(frame: Frame, value: Any, dtype: torch.dtype, shape: Sequence[Any]) -
         raise NotNative(f"{number} does not fit into {dtype}") from error
     size = 8 * dtype.itemsize
     text = str(bits.view({8: torch.int8, 16: torch.int16, 32: torch.int32, 64: torch.int64}[size]).item())
+    return stored(frame, dtype, lambda: [f"i{size} {text}"], shape)
+
+
+def number(frame: Frame, given: Any, operands: Sequence[HostBuffer | Number]) -> Step:
+    """A tensor of rank 0 in memory, whose item is the Scalar: int64 or float64."""
+    try:
+        value, dtype, kind = integer(frame, given, operands), torch.int64, "i64"
+    except NotNative:
+        value, dtype, kind = real(frame, given, operands), torch.float64, "double"
+    return stored(frame, dtype, lambda: [f"{kind} {value()[0]}"], ())
+
+
+def stored(frame: Frame, dtype: torch.dtype, value: Step, shape: Sequence[Any]) -> Step:
+    """A tensor of one element in memory, seen as `shape`; `value` gives it as LLVM's text, with its type."""
 
     def write() -> list[str]:
         at = frame.text.place("i64", "value")
-        frame.text.line(f"store i{size} {text}, ptr {at}")
+        frame.text.line(f"store {value()[0]}, ptr {at}")
         info = TensorInfo(dtype, tuple(shape), (0,) * len(shape))
         return slot_of(frame, HostBuffer(info, HostRoot("arena", address=at), whole=False))()
 

@@ -94,3 +94,30 @@ def test_scattered_values_are_eagers(monkeypatch):
     assert set(made) == {torch.ops.aten.scatter.src, torch.ops.aten.index_fill.int_Tensor} and len(made) == 15
     with pytest.raises(RuntimeError, match="index 4 is out of bounds for dimension 1 with size 4"):
         run(x, index * 2)
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_spaces_are_eagers(dynamic, monkeypatch):
+    """The ends of linspace and logspace: ints, floats, sizes, and floats that are arguments."""
+    made = calls(monkeypatch)
+
+    def spaces(x, end):
+        n = x.shape[0]
+        return (
+            torch.linspace(0, 1, n) + x,
+            torch.linspace(-0.1, n - 1, n, dtype=torch.float64),
+            torch.linspace(3, -7, 5, dtype=torch.int64),
+            torch.linspace(float("-inf"), end, 4),
+            torch.logspace(-2, end, n, 3.0),
+        )
+
+    torch.compiler.reset()
+    run = torch.compile(
+        spaces, backend="mlirc", fullgraph=True, dynamic=dynamic, options={"cache": False, "fallback": "error"}
+    )
+    for n, end in [(13, 0.7), (40, 1.3)][: 1 + dynamic]:
+        x = torch.randn(n)
+        for got, expected in zip(run(x, end), spaces(x, end), strict=True):
+            torch.testing.assert_close(got, expected, rtol=0, atol=0, equal_nan=True, check_stride=True)
+    aten = torch.ops.aten
+    assert set(made) == {aten.linspace.Tensor_Tensor, aten.logspace.Tensor_Tensor}
