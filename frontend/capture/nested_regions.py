@@ -19,7 +19,7 @@ from torch.fx import Graph, GraphModule, Node
 
 from mlirc.codegen.process.signal_handlers import raise_of_handler
 from mlirc.frontend.torch_compat.dynamo.lazy_graph import copied
-from mlirc.frontend.torch_compat.older_torch import effects_module
+from mlirc.frontend.torch_compat.older_torch import has_effect
 
 ARITHMETIC = (operator.add, operator.sub, operator.mul, operator.truediv, operator.floordiv, operator.mod, operator.pow)
 WRITES = {"setitem", "batch_norm", "instance_norm", "embedding_bag"} | {f"i{x.__name__}" for x in ARITHMETIC}
@@ -85,8 +85,7 @@ def only_computes(node: Node) -> bool:
     if isinstance(target, torch._ops.OpOverload):
         if target._schema.is_mutable or torch.Tag.nondeterministic_seeded in target.tags:
             return False
-        known = effects_module()
-        return (known is None or known._get_effect(target) is None) and not named(target._schema.name, CHECKED)
+        return not has_effect(target) and not named(target._schema.name, CHECKED)
     name = target if isinstance(target, str) else getattr(target, "__name__", "")
     writes = name.endswith("_") and not name.endswith("__")
     given = any(node.kwargs.get(x) for x in ("out", "inplace", "training"))

@@ -57,6 +57,12 @@ def effects_module() -> Any:
     return effects
 
 
+def has_effect(operator: Any) -> bool:
+    """Whether PyTorch keeps the calls of an operator, and their order."""
+    known = effects_module()
+    return known is not None and known._get_effect(operator) is not None
+
+
 def check(gm: GraphModule) -> None:
     """Checks a graph that was just traced, and adds the guards that tracing left out. Raises UnsupportedGraph where eager would
     raise, or would give another result than the graph promises."""
