@@ -141,6 +141,18 @@ def layer_norm(x: torch.Tensor, shape: list[int], weight: Any, bias: Any, eps: f
     return _affine(_normalised(x.double(), list(range(-len(shape), 0)), eps), weight, bias).to(x.dtype)
 
 
+def batch_norm(
+    x: torch.Tensor, weight: Any, bias: Any, mean: Any, var: Any, training: bool, momentum: float, eps: float
+) -> torch.Tensor:
+    """batch_norm by its definition, for the same reason as `layer_norm`."""
+    shaped = [None if p is None else p.reshape(1, -1, *[1] * (x.dim() - 2)) for p in (weight, bias, mean, var)]
+    if training:
+        made = _normalised(x.double(), [d for d in range(x.dim()) if d != 1], eps)
+    else:
+        made = (x.double() - shaped[2]) * (shaped[3].double() + eps).rsqrt()
+    return _affine(made, *shaped[:2]).to(x.dtype)
+
+
 def group_norm(
     x: torch.Tensor, weight: Any, bias: Any, images: int, channels: int, pixels: int, groups: int, eps: float
 ) -> torch.Tensor:
@@ -167,6 +179,7 @@ def _dims(x: torch.Tensor, dims: Any) -> list[int]:
 
 
 DEFINITIONS = {
+    "native_batch_norm": batch_norm,
     "native_layer_norm": layer_norm,
     "native_group_norm": group_norm,
     "_fused_rms_norm": root_mean_square,
@@ -186,6 +199,9 @@ class Noise(TorchDispatchMode):
         self.apart = seed % 4 == 1
         self.repeated = seed % 4 == 2
         self.wide = seed % 4 in (0, 3)
+        self.still = (
+            seed % 20 == 8
+        )  # equal numbers stay equal, so that their differences are 0 in formulas that keep them
         self.generator = torch.Generator().manual_seed(seed)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
@@ -349,6 +365,8 @@ class Noise(TorchDispatchMode):
 
     def changed(self, x: torch.Tensor, computed: torch.dtype | None = None) -> torch.Tensor:
         x = self.other_nan(x)
+        if self.still:
+            return x
         limits = torch.finfo(x.dtype)
         eps = max(limits.eps, torch.finfo(computed or x.dtype).eps)
         wide = x if x.dtype == torch.float64 else x.double()

@@ -190,6 +190,17 @@ def test_a_norm_of_an_element_that_is_the_mean(norm):
     assert mean.any() and (found == 0).all(1).any() and (found != 0).any()
 
 
+def test_a_batch_norm_of_equal_numbers():
+    """It is 0 in a formula of differences from the mean, and in eager what is left: a norm's gradient there is 0, or a direction."""
+    x = torch.full((9, 3), 0.1)
+    norm = lambda: F.batch_norm(torch.hypot(x, x + 1), None, None, training=True)
+    found = []
+    for seed in range(20):
+        with Noise(seed):
+            found.append(norm())
+    assert any((y == 0).all() for y in found) and any((y != 0).any() for y in found)
+
+
 def test_inference_mode_interpolates_as_eager_does():
     """Python's decomposition has positions of floating-point numbers, of which noise makes others."""
     x = torch.randn(1, 2, 7, 8)
