@@ -365,8 +365,6 @@ class Noise(TorchDispatchMode):
 
     def changed(self, x: torch.Tensor, computed: torch.dtype | None = None) -> torch.Tensor:
         x = self.other_nan(x)
-        if self.still:
-            return x
         limits = torch.finfo(x.dtype)
         eps = max(limits.eps, torch.finfo(computed or x.dtype).eps)
         wide = x if x.dtype == torch.float64 else x.double()
@@ -386,4 +384,6 @@ class Noise(TorchDispatchMode):
             x.copy_(self.changed(x, computed))
 
     def draw(self, x: torch.Tensor) -> torch.Tensor:
+        if self.still:
+            return torch.zeros(x.shape, dtype=torch.float64, device=x.device)
         return torch.randint(-1, 2, x.shape, generator=self.generator).to(torch.float64).to(x.device)
