@@ -1,4 +1,4 @@
-"""Tensors computed from sizes and numbers alone (full, zeros, ones, arange, eye), and triangles, which compare indices."""
+"""Tensors computed from sizes and numbers alone (full, zeros, ones, arange, linspace, eye), and triangles, which compare indices."""
 
 import torch
 
@@ -103,6 +103,31 @@ def arange_step(g, start, end, step=1, *, dtype=None, layout=None, device=None, 
         raise NotOurs("integers counted in fractional steps")
     steps = g.mul(g.iota(info.shape, position, torch.float64), g.cast(step, torch.float64))
     return g.cast(g.add(steps, g.cast(start, torch.float64)), info.dtype)
+
+
+@imports(aten.linspace.default)
+def linspace(g, start, end, steps, **options):
+    """`steps` numbers from `start` to `end`, the second half counted from `end`: rounded once, as in eager."""
+    info = g.out
+    if info is None or info.dtype not in (torch.float32, torch.float64):
+        raise NotOurs("linspace of another dtype")
+    if not all(type(n) in (int, float) and exact(n) for n in (start, end)) or not isinstance(steps, int):
+        raise NotOurs("linspace of numbers that are not known")
+    for n in (start, end):
+        need_fits(n, info.dtype)
+    if steps <= 1:
+        return g.fill(start, info.shape, info.dtype)
+    first, last = (torch.tensor(n, dtype=info.dtype, device="cpu") for n in (start, end))
+    step, position = (last - first) / (steps - 1), symbol("d0")
+    constant = lambda n: g.constant(n.item(), info.dtype)
+    up = g.fma(g.iota(info.shape, position, info.dtype), constant(step), constant(first))
+    down = g.fma(g.iota(info.shape, steps - 1 - position, info.dtype), constant(-step), constant(last))
+    return g.select(g.lt(g.iota(info.shape, position), steps // 2), up, down)
+
+
+def exact(n: float) -> bool:
+    """Whether float64 holds the number, from which it is then rounded once."""
+    return isinstance(n, float) or abs(n) <= 2**53
 
 
 @imports(aten.eye.default)
