@@ -71,7 +71,7 @@ def _bounded(expr: Any, environment: ShapeEnv) -> Any:
     """`expr` with numbers for functions that have one value at all sizes that pass the guards; what data says is still to be checked."""
     found = {}
     for atom in expr.atoms(Application):
-        if not any(s.name.startswith(("u", "zu")) for s in atom.free_symbols):
+        if not _is_of_data(atom):
             bounds = environment.bound_sympy(atom)
             if bounds.is_int and bounds.is_singleton():
                 found[atom] = bounds.lower
@@ -174,27 +174,59 @@ def _solve(environment: ShapeEnv) -> tuple[dict[Any, Any], list[Any]]:
             equation = _rewritten(guard, equal, environment)
             if not isinstance(equation, sympy.Eq):
                 continue
-            learned = _solved(*equation.args)
+            sides: Any = equation.args
+            learned = _solved(_cancelled(sides[0] - sides[1], environment))
             if learned is not None and learned[0] not in equal:
                 atom, value = learned
                 equal = {a: b.xreplace({atom: value}) for a, b in equal.items()} | {atom: value}
                 progress = True
     rest = (_rewritten(guard, equal, environment) for guard in equations)
-    sides: Any = (e.args for e in rest if isinstance(e, sympy.Eq))
-    return equal, _reduced_by_each_other([sympy.expand(left - right) for left, right in sides])
+    unsolved: Any = (e.args for e in rest if isinstance(e, sympy.Eq))
+    return equal, _reduced_by_each_other([a - b for a, b in unsolved], environment)
 
 
-def _reduced_by_each_other(sums: list[Any]) -> list[Any]:
+def _reduced_by_each_other(sums: list[Any], environment: ShapeEnv) -> list[Any]:
     """Relations in simplest sizes: s15*s77 == 2*(s15*s77//2) makes of s15//2 * (s15*s77 // (s15*s77//2)) == s15 that 2*(s15//2) == s15."""
-    relations = _relations(sums)
+    relations = _relations(sums, environment)
+    relations = _relations([*relations, *_combined(relations, environment)], environment)
     for k, relation in enumerate(relations):
         relations[k] = _reduced(relation, [r for r in relations if r is not relation and r.free_symbols])
-    return _relations(relations)
+    return _relations(relations, environment)
 
 
-def _relations(sums: list[Any]) -> list[Any]:
-    primitive = (sympy.expand(s).primitive()[1] for s in sums)  # 8*a == 8*b says that a == b
+def _combined(relations: list[Any], environment: ShapeEnv) -> list[Any]:
+    """Sizes that two relations say together, of which no division does: s0 == 8*(s0//8) and s0 == s0//8 * (s0//(s0//8)) say that
+    s0//(s0//8) is 8."""
+    found = []
+    for first in relations:
+        factor, leading = _leading(first)
+        for second in relations if abs(factor) > 1 else ():
+            other, product = _leading(second)
+            if second is not first and _is_product(product / leading):
+                total = _cancelled(other * (product / leading) * first - factor * second, environment)
+                found += [total] if _solved(total) is not None else []
+    return found
+
+
+def _relations(sums: list[Any], environment: ShapeEnv) -> list[Any]:
+    primitive = (_cancelled(s, environment) for s in sums)
     return [s for s in dict.fromkeys(primitive) if s.free_symbols and all(map(_is_product, s.as_coefficients_dict()))]
+
+
+def _cancelled(total: Any, environment: ShapeEnv) -> Any:
+    """A sum that is 0 without the factors of all its terms that are not: 8*a == 8*b and n*a == n*b say that a == b, where n is at least 1."""
+    total = sympy.expand(total).primitive()[1]
+    terms = total.as_coefficients_dict()
+    powers = [term.as_powers_dict() for term in terms]
+    for atom in powers[0] if terms and all(map(_is_product, terms)) else ():
+        common = min(each.get(atom, 0) for each in powers)
+        if common > 0 and not _is_of_data(atom) and environment.bound_sympy(atom).lower >= 1:
+            total = sympy.expand(total / atom**common)
+    return total
+
+
+def _is_of_data(expr: Any) -> bool:
+    return any(s.name.startswith(("u", "zu")) for s in expr.free_symbols)
 
 
 def _equation(guard: Any, environment: ShapeEnv) -> Any:
@@ -206,9 +238,8 @@ def _equation(guard: Any, environment: ShapeEnv) -> Any:
     return guard if isinstance(guard, sympy.Eq) else None
 
 
-def _solved(left: Any, right: Any) -> tuple[Any, Any] | None:
-    """(atom, value) where left == right says that atom == value: a function of sizes, or a symbol that is another one or a number."""
-    difference = sympy.expand(left - right)
+def _solved(difference: Any) -> tuple[Any, Any] | None:
+    """(atom, value) where difference == 0 says that atom == value: a function of sizes, or a symbol that is another one or a number."""
     terms = difference.as_coefficients_dict()
     functions = [atom for atom in terms if isinstance(atom, Application)]
     plain = [atom for atom in terms if atom.is_Symbol] if len(terms) <= 2 else []

@@ -7,11 +7,12 @@ import torch.nn.functional as F
 from torch import nn
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.utils._sympy.functions import CeilToInt, FloorDiv, FloorToInt, ToFloat, TruncToInt
+from torch.utils._sympy.value_ranges import ValueRanges
 
 from mlirc.dialects.core.symbols import parse
 from mlirc.frontend.errors import UnsupportedGraph
 from mlirc.frontend.importer import sizes
-from mlirc.frontend.importer.size_equalities import _quotient, _remainder, _solved
+from mlirc.frontend.importer.size_equalities import _quotient, _reduced_by_each_other, _remainder, _solved
 from mlirc.frontend.importer.sizes import expression, named
 
 pytestmark = pytest.mark.thinned
@@ -53,6 +54,19 @@ def test_a_length_that_needs_no_padding():
     for length in (8, 12, 10):
         x, gate = torch.randn(2, 3, length, 5).unbind(0)
         torch.testing.assert_close(compiled(x, gate), program(x, gate))
+
+
+def test_windows_whose_length_is_a_quotient():
+    """Local attention: n == 8*(n//8) and b*n == b*(n//8) * (n//(n//8)) say that windows of n//(n//8) rows have 8."""
+    environment = ShapeEnv()
+    b, n = (sympy.Symbol(name, integer=True, positive=True) for name in ("s1", "s0"))
+    environment.var_to_range |= {b: ValueRanges(2, 1000), n: ValueRanges(2, 1000)}
+    count = FloorDiv(n, 8)
+    length = FloorDiv(n, count)
+    relations = _reduced_by_each_other([n - 8 * count, b * n - b * count * length], environment)
+    assert _remainder(2 * length, relations) == 16
+    environment.var_to_range |= {n: ValueRanges(0, 1000)}
+    assert 2 * length - 16 not in _reduced_by_each_other([n - 8 * count, b * n - b * count * length], environment)
 
 
 @pytest.mark.parametrize("rows", [2, 3])
@@ -162,9 +176,9 @@ def test_products_are_divided(dividend, divisor, quotient):
 @pytest.mark.parametrize(("left", "right"), [("a", "11"), ("22", "2*a"), ("a", "b")])
 def test_a_symbol_is_a_number_or_another_symbol(left, right):
     names = {name: sympy.Symbol(name, integer=True, positive=True) for name in "ab"}
-    solved = _solved(*(sympy.sympify(side, locals=names) for side in (left, right)))
+    solved = _solved(sympy.expand(sympy.sympify(left, locals=names) - sympy.sympify(right, locals=names)))
     assert solved in ((names["a"], 11), (names["b"], names["a"]))
-    assert _solved(names["a"] * 2, sympy.Integer(11)) is None
+    assert _solved(names["a"] * 2 - 11) is None
 
 
 def test_places_in_a_row_that_become_an_image():
