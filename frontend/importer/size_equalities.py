@@ -14,7 +14,7 @@ from weakref import WeakKeyDictionary
 import sympy
 from sympy.core.function import Application
 
-from mlirc.frontend.torch_compat.dynamo.symbolic_shapes import FloorDiv, ShapeEnv
+from mlirc.frontend.torch_compat.dynamo.symbolic_shapes import FloorDiv, Mod, ShapeEnv
 
 
 @dataclass
@@ -182,7 +182,9 @@ def _solve(environment: ShapeEnv) -> tuple[dict[Any, Any], list[Any]]:
                 progress = True
     rest = (_rewritten(guard, equal, environment) for guard in equations)
     unsolved: Any = (e.args for e in rest if isinstance(e, sympy.Eq))
-    return equal, _reduced_by_each_other([a - b for a, b in unsolved], environment)
+    exact: Any = (f.args for f, n in equal.items() if n == 0 and isinstance(f, Mod))
+    wholes = [a - FloorDiv(a, b) * b for a, b in exact]
+    return equal, _reduced_by_each_other([*(a - b for a, b in unsolved), *wholes], environment)
 
 
 def _reduced_by_each_other(sums: list[Any], environment: ShapeEnv) -> list[Any]:

@@ -5,14 +5,14 @@ import sympy
 import torch
 import torch.nn.functional as F
 from torch import nn
-from torch.fx.experimental.symbolic_shapes import ShapeEnv
-from torch.utils._sympy.functions import CeilToInt, FloorDiv, FloorToInt, ToFloat, TruncToInt
+from torch.fx.experimental.symbolic_shapes import ShapeEnv, ShapeGuard, SLoc
+from torch.utils._sympy.functions import CeilToInt, FloorDiv, FloorToInt, Mod, ToFloat, TruncToInt
 from torch.utils._sympy.value_ranges import ValueRanges
 
 from mlirc.dialects.core.symbols import parse
 from mlirc.frontend.errors import UnsupportedGraph
 from mlirc.frontend.importer import sizes
-from mlirc.frontend.importer.size_equalities import _quotient, _reduced_by_each_other, _remainder, _solved
+from mlirc.frontend.importer.size_equalities import _quotient, _reduced_by_each_other, _remainder, _solved, simplest
 from mlirc.frontend.importer.sizes import expression, named
 
 pytestmark = pytest.mark.thinned
@@ -67,6 +67,17 @@ def test_windows_whose_length_is_a_quotient():
     assert _remainder(2 * length, relations) == 16
     environment.var_to_range |= {n: ValueRanges(0, 1000)}
     assert 2 * length - 16 not in _reduced_by_each_other([n - 8 * count, b * n - b * count * length], environment)
+
+
+def test_a_remainder_of_0_says_what_a_quotient_is():
+    """The same windows of a batch of one: n % (n//8) == 0 is all that a guard says of n//(n//8)."""
+    environment = ShapeEnv()
+    n = sympy.Symbol("s0", integer=True, positive=True)
+    environment.var_to_range |= {n: ValueRanges(2, 1000)}
+    count = FloorDiv(n, 8)
+    stated = [sympy.Eq(Mod(n, 8), 0), sympy.Eq(n, 8 * count), sympy.Eq(Mod(n, count), 0)]
+    environment.guards += [ShapeGuard(guard, SLoc("", ""), False) for guard in stated]
+    assert simplest(2 * FloorDiv(n, count), environment) == 16
 
 
 @pytest.mark.parametrize("rows", [2, 3])
