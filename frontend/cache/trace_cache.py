@@ -43,7 +43,7 @@ from mlirc.frontend.torch_compat.aot_autograd.trace_result import results
 from mlirc.frontend.torch_compat.aot_autograd.tracing import config, make_boxed_func
 from mlirc.frontend.torch_compat.dynamo.lazy_graph import forward_of
 from mlirc.frontend.torch_compat.dynamo.tracing_context import CompileContext, TracingContext, compile_context, tracing
-from mlirc.frontend.torch_compat.fake_tensors import FakeTensorMode
+from mlirc.frontend.torch_compat.fake_tensors import FakeTensor, FakeTensorMode
 
 KIND = "trace"
 CHECKS = {torch.ops.aten._linalg_check_errors.default}
@@ -122,6 +122,8 @@ class CachedTrace:
             raise NoText("AOTAutograd's cache is switched off")
         if TracingContext.try_get() is None or any(isinstance(x, (list, tuple, dict)) for x in inputs):
             raise NoText("the graph has another caller than Dynamo")
+        if any(isinstance(x, FakeTensor) for x in inputs):
+            raise NoText("the graph is a part of Dynamo's, compiled for fake tensors")
         stages = options.stages()
         foreign = foreign_sources(stages)
         environment.environment()

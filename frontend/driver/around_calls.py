@@ -6,7 +6,7 @@ from typing import Any
 from torch.fx import GraphModule
 
 from mlirc.frontend.fallback.dual_tensors import with_tangents
-from mlirc.frontend.fallback.fake_inputs import with_modes
+from mlirc.frontend.fallback.fake_inputs import with_fake_first_call, with_modes
 from mlirc.frontend.fallback.inference_tensors import with_inference_tensors
 from mlirc.frontend.fallback.input_starts import with_starts
 from mlirc.frontend.fallback.second_gradients import with_second_gradients
@@ -18,8 +18,9 @@ from mlirc.frontend.torch_compat.dynamo.skipped_guards import with_checks
 
 def around_calls(run: Callable, gm: GraphModule, inputs: Sequence[Any], tell: Callable[[Exception], None]) -> Callable:
     """`run`, the callable of the graph `gm`. `tell` gets the reason where eager runs instead."""
+    captured = run
     run = with_second_gradients(with_view_order(pass_undefined_on(run), gm), gm, inputs, tell)
     run = with_memory(with_starts(run, gm, tell), gm, tell)
     run = with_inference_tensors(with_checks(run, gm, inputs, tell), gm, inputs, tell)
     run = with_modes(run, gm, tell)
-    return with_tangents(run, gm, tell)
+    return with_fake_first_call(with_tangents(run, gm, tell), captured)

@@ -1,7 +1,13 @@
-"""Runs a graph in eager for fake tensors, which have sizes and no memory, and within the mode that makes them.
+"""Fake tensors, which have sizes and no memory: a program's run in eager, as all does within the mode that makes them.
 
 A program sizes a model that way: within `FakeTensorMode` its parameters, results and gradients cost nothing. Dynamo compiles anew for inputs
 of that class. Nothing guards the mode itself, in which a graph without fake inputs has fake results.
+
+Fake tensors of Dynamo's own stand for real ones that come later. DDPOptimizer splits a graph by the buckets of gradients:
+
+    graph(real x) -> part 1 compiled for fake x,  its first call gives fake y
+                     part 2 compiled for fake y,  ...
+    calls:           real x -> part 1 -> y -> part 2 -> ...
 """
 
 from collections.abc import Callable, Sequence
@@ -11,6 +17,7 @@ from torch.fx import GraphModule
 
 from mlirc.frontend.errors import UnsupportedGraph
 from mlirc.frontend.torch_compat.dynamo.lazy_graph import forward_of
+from mlirc.frontend.torch_compat.dynamo.tracing_context import first_call_is_fake, tracing_mode
 from mlirc.frontend.torch_compat.fake_mode import fake_mode_question
 from mlirc.frontend.torch_compat.fake_tensors import FakeTensor
 
@@ -19,8 +26,9 @@ IN_MODE = "the graph is called within a FakeTensorMode"
 
 
 def refuse_fake(inputs: Sequence[Any]) -> None:
-    """Raises UnsupportedGraph for fake tensors."""
-    if any(isinstance(x, FakeTensor) for x in inputs):
+    """Raises UnsupportedGraph for a program's fake tensors."""
+    own = tracing_mode()
+    if any(isinstance(x, FakeTensor) and x.fake_mode is not own for x in inputs):
         raise UnsupportedGraph(FAKE)
 
 
@@ -38,5 +46,17 @@ def with_modes(run: Callable, gm: GraphModule, tell: Callable[[Exception], None]
             told.append(None)
             tell(UnsupportedGraph(IN_MODE))
         return forward_of(gm)(*args)
+
+    return call
+
+
+def with_fake_first_call(run: Callable, captured: Callable) -> Callable:
+    """`run`; where AOTAutograd answers the first call with fake tensors, that call of `captured`, its callable."""
+    if not first_call_is_fake():
+        return run
+    waiting = [captured]
+
+    def call(*args: Any) -> Any:
+        return waiting.pop()(*args) if waiting else run(*args)
 
     return call

@@ -1,9 +1,21 @@
 """The context that Dynamo, AOTAutograd and a backend share while a graph is compiled."""
 
 from mlirc.codegen.abi.reach import needed
+from mlirc.frontend.torch_compat.fake_tensors import FakeTensorMode
 
 with needed("tracing-context"):
     from torch._guards import CompileContext as CompileContext
     from torch._guards import TracingContext as TracingContext
     from torch._guards import compile_context as compile_context
     from torch._guards import tracing as tracing
+
+
+def tracing_mode() -> FakeTensorMode | None:
+    """The mode of the fake tensors that a graph of Dynamo's is traced with."""
+    context = TracingContext.try_get()
+    return None if context is None else context.fake_mode
+
+
+def first_call_is_fake() -> bool:
+    """Whether AOTAutograd answers the first call of what it compiles with fake tensors. DDPOptimizer asks for that."""
+    return bool(getattr(TracingContext.try_get(), "fakify_first_call", False))
