@@ -1,7 +1,8 @@
 """The context that Dynamo, AOTAutograd and a backend share while a graph is compiled."""
 
+from typing import Any
+
 from mlirc.codegen.abi.reach import needed
-from mlirc.frontend.torch_compat.fake_tensors import FakeTensorMode
 
 with needed("tracing-context"):
     from torch._guards import CompileContext as CompileContext
@@ -10,8 +11,8 @@ with needed("tracing-context"):
     from torch._guards import tracing as tracing
 
 
-def tracing_mode() -> FakeTensorMode | None:
-    """The mode of the fake tensors that a graph of Dynamo's is traced with."""
+def tracing_mode() -> Any:
+    """The FakeTensorMode that a graph of Dynamo's is traced with, or None."""
     context = TracingContext.try_get()
     return None if context is None else context.fake_mode
 
