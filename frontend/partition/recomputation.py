@@ -62,7 +62,7 @@ def partition(joint: GraphModule, inputs: Any, **options: Any) -> tuple[GraphMod
     if config.cse:
         merge_equal_nodes(joint.graph)
     keep_what_reads_overwritten_inputs(joint)
-    keep_sums_that_are_compared(joint)
+    keep_what_is_compared(joint)
     with config.patch({**STATES_ARE_TENSORS, "cse": False}):
         graphs = min_cut_rematerialization_partition(joint, inputs, **options)
     for gm in graphs:
@@ -98,12 +98,14 @@ def keep_what_reads_overwritten_inputs(joint: GraphModule) -> None:
                 node.meta.setdefault("recompute", CheckpointPolicy.MUST_SAVE)
 
 
-def keep_sums_that_are_compared(joint: GraphModule) -> None:
-    """Has sums and the like saved, if a backward graph asks which numbers made of them are equal to another one.
+def keep_what_is_compared(joint: GraphModule) -> None:
+    """Has saved what would be another number in the backward graph, if that asks which of such numbers are equal to another one.
 
     largest = scatter_reduce(x.sum(1), "amax")     its gradient goes where x.sum(1) == largest[index], shared by how many these are
+    largest = (x.exp() * 0.3).amax(1)              likewise
 
-    Summed again, maybe in another order, none is, and the gradient is 0 / 0. Other operators give the same numbers again.
+    Summed again, maybe in another order, none is, and the gradient is 0 / 0. Nor is a half type's product computed again: x.exp(), which
+    is saved, is rounded, and the largest in the forward graph is one of what it was before. Other operators give the same numbers again.
     """
     checked: set[Node] = set()
     found = [x for node in joint.graph.nodes if node.target in COMPARES for x in node.all_input_nodes]
@@ -113,14 +115,16 @@ def keep_sums_that_are_compared(joint: GraphModule) -> None:
         if node in checked or not isinstance(made, Node) or not isinstance(made.target, OpOverload):
             continue
         checked.add(node)
-        if (
-            torch.Tag.pointwise in made.target.tags
-            or made.target.is_view
-            or made.target.overloadpacket.__name__ in SAME_AGAIN
-        ):
+        value, is_pointwise = node.meta.get("val"), torch.Tag.pointwise in made.target.tags
+        moves = made.target.is_view or made.target.overloadpacket.__name__ in SAME_AGAIN
+        if moves or (is_pointwise and not is_half(value)):
             found += made.all_input_nodes
-        elif made.all_input_nodes and isinstance(x := node.meta.get("val"), torch.Tensor) and not is_exact(x):
+        elif made.all_input_nodes and isinstance(value, torch.Tensor) and not is_exact(value):
             node.meta["recompute"] = CheckpointPolicy.MUST_SAVE  # within a checkpoint too
+
+
+def is_half(x: Any) -> bool:
+    return isinstance(x, torch.Tensor) and x.dtype in (torch.float16, torch.bfloat16)
 
 
 def is_exact(x: torch.Tensor) -> bool:

@@ -16,6 +16,7 @@ from mlirc.frontend.torch_compat import global_switches
 from tests import sampling
 from tests.fuzz import calls, changes, judge, program, steps, structures, tensors, workers
 from tests.fuzz.compare import differences
+from tests.fuzz.kinds.layers import wraps_itself
 from tests.fuzz.kinds.rows import norms
 from tests.fuzz.program import random_program
 from tests.fuzz.shrink import shrink
@@ -364,6 +365,24 @@ def test_no_program_normalizes_a_batch_of_numbers():
             norms(w)
         lines += w.lines
     assert any("layer_norm(a" in line for line in lines) and not any("batch_norm" in line for line in lines)
+
+
+def test_no_circular_pad_shows_uninitialised_memory():
+    """Eager fills new memory with NaN here; the pads that programs have must show none of it."""
+    torch.use_deterministic_algorithms(True)  # with fill_uninitialized_memory, which is on
+    try:
+        shows, allowed = 0, 0
+        for size, before, after in itertools.product(range(1, 5), range(-3, 5), range(-3, 5)):
+            x = torch.ones(1, size)
+            with contextlib.suppress(RuntimeError):
+                padded = torch.nn.functional.pad(x, (before, after), mode="circular")
+                shows += bool(padded.isnan().any())
+                if not wraps_itself(x, [before, after]):
+                    allowed += 1
+                    assert not padded.isnan().any(), (size, before, after)
+    finally:
+        torch.use_deterministic_algorithms(False)
+    assert shows and allowed > 50
 
 
 LAID_OUT = """

@@ -145,3 +145,32 @@ def test_what_is_compared_with_a_forward_graphs_number_is_not_summed_again():
         x, at = torch.randn(5, 4, requires_grad=True), torch.randint(0, 5, (12,))
         (found,), (expected,) = (torch.autograd.grad(f(x, at), x) for f in (compiled, program))
         torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
+
+
+HALF_CHAINS = [
+    lambda x: 5 / F.silu(x),
+    lambda x: x.exp() * 0.3,
+    lambda x: x.tanh() * 1.7 + x,
+    lambda x: 3 / x.exp() + x.sigmoid(),
+    lambda x: x.sigmoid().reciprocal() * 0.7,
+    lambda x: (x.sin() * x.cos()).exp() * 0.7,
+    lambda x: (x.square() + 1).rsqrt() / 3,
+    lambda x: 7 / (x.softmax(1) + 1),
+]
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_what_is_compared_has_the_rounding_that_the_forward_graph_compared_with(dtype):
+    """A chain of half numbers computed from one that the forward graph saves has that one's rounding; the forward graph's largest has not."""
+
+    def program(x):
+        chains = [chain(x) for chain in HALF_CHAINS]
+        return [largest(y) for y in chains for largest in (lambda y: y.amin(0), lambda y: y.amax(0))]
+
+    torch._dynamo.reset()
+    compiled = torch.compile(program, backend="mlirc", options={"fallback": "error", "cache": False})
+    torch.manual_seed(0)
+    x = torch.randn(31, 9).abs().add(0.1).to(dtype).requires_grad_()
+    for y in compiled(x):
+        (found,) = torch.autograd.grad(y.float().sum(), x, retain_graph=True)
+        assert found.isfinite().all()  # shared by none, it is 0 / 0
