@@ -1,6 +1,6 @@
 """A convolution, or the gradient of its images, as functions in MLIR text: out[window, o] = x[window's pixels, c] @ w[c, tap, o].
 
-for some panels of filters:              threads share these, or the windows, where weights are small
+for some panels of filters:              threads split these and the blocks (each_share)
   pack the panels of w                   they stay in the L2 cache
   for block of windows:                  some whole rows of an image, or some images
     for panel:
@@ -21,6 +21,7 @@ import torch
 
 from mlirc.dialects.core import symbols
 from mlirc.dialects.core.dialect import OPS
+from mlirc.dialects.core.symbols import Int
 from mlirc.lowering.cpu.convolution.plan import ConvolutionPlan
 from mlirc.lowering.cpu.convolution.writer import ConvolutionWriter, Panel
 from mlirc.lowering.cpu.emitter.addresses import (
@@ -35,12 +36,13 @@ from mlirc.lowering.cpu.emitter.addresses import (
 )
 from mlirc.lowering.cpu.emitter.emitter import VectorEmitter
 from mlirc.lowering.cpu.emitter.scope import Range
-from mlirc.lowering.cpu.loops.entry import load_slot
+from mlirc.lowering.cpu.loops.entry import load_slot, thread_part
 from mlirc.lowering.cpu.loops.frame import KernelText
 from mlirc.lowering.cpu.math.builder import Value
 from mlirc.lowering.cpu.matmul.tile import GemmTile, Loop
 from mlirc.lowering.target import CpuTarget
 
+MANY_EACH = 4  # tiles (or blocks) of a thread, from which on one more or less of them is no great difference
 AHEAD = 3  # channels whose weights are fetched before they are packed
 
 
@@ -49,17 +51,15 @@ class ForwardWriter(ConvolutionWriter):
         c = self.c
         # rows of the packed panels, and some more: square tiles are written whole
         self.panel_rows = c.channels * c.taps + self.lanes
-        self.blocks = c.image_blocks * c.row_blocks
         self.operands = ["x", "w", *["other"] * c.adds, *(step for step in c.after if step != "relu"), "out"]
         return self.function(self.operands, c.items, read=2)
 
-    def body(self, lo: Value, hi: Value) -> None:
+    def body(self, items: Int) -> None:
         c, e = self.c, self.e
         self.panels = self.scratch(c.tiles_at_once * self.panel_rows * c.widest)
         self.sums = self.scratch(c.block_windows * c.widest)
-        tiles, blocks = self.thread_parts(lo, hi)
 
-        with e.parts(tiles, c.tiles_at_once) as some:
+        with self.each_share() as (tiles, blocks), e.parts(tiles, c.tiles_at_once) as some:
             with self.each_panel(some) as (column, panel, k):
                 self.pack_channels(column, panel, self.place(k), e.i64(0), self.of(c.channels))
 
@@ -68,11 +68,66 @@ class ForwardWriter(ConvolutionWriter):
                 with self.each_panel(some) as (column, panel, k), self.block_of_sums(column, panel, images, rows):
                     self.multiply_accumulate(panel, self.place(k), images, rows, (e.i64(0), self.of(c.channels)))
 
-    def thread_parts(self, lo: Value, hi: Value) -> tuple[Range, Range]:
-        """This thread's tiles of filters, and its blocks of windows."""
-        b, zero, by_blocks = self.e.index, self.e.i64(0), self.e.index.ne(self.of(self.c.shares_windows), self.e.i64(0))
-        tiles = b.select(by_blocks, zero, lo), b.select(by_blocks, self.of(self.c.column_tiles), hi)
-        return tiles, (b.select(by_blocks, lo, zero), b.select(by_blocks, hi, self.of(self.blocks)))
+    # ---- threads
+
+    @contextmanager
+    def each_share(self) -> Iterator[tuple[Range, Range]]:
+        """This thread's tiles of filters and blocks of windows.
+
+        Threads split the pairs of a tile and a block, which are sorted by tiles (where weights are small: by blocks). A thread has the
+        last blocks of a tile, then some whole tiles, then the first blocks of one more: three shares, of which some are empty. Where
+        each thread has as many whole tiles, or about as many, there are no others, because a share packs its weights.
+        """
+        c, e, b = self.c, self.e, self.e.index
+        self.shrink_blocks()
+        by_blocks = b.ne(self.of(c.shares_windows), e.i64(0))
+        tiles, threads = self.of(c.column_tiles), e.env["threads"]
+        outer, inner = b.select(by_blocks, self.blocks, tiles), b.select(by_blocks, tiles, self.blocks)
+        even = b.eq(b.binary("arith.remui", outer, threads), e.i64(0))
+        whole = b.or_(even, b.ge(outer, b.mul(threads, e.i64(MANY_EACH))))
+        unit = b.select(whole, inner, e.i64(1))
+        count = b.select(whole, outer, b.mul(outer, inner))
+        lo, hi = (b.mul(x, unit) for x in thread_part(e, count))
+
+        inner = b.maximum(inner, e.i64(1))
+        middle = b.minimum(b.mul(e.ceildiv(lo, inner), inner), hi)
+        last = b.maximum(middle, b.mul(b.binary("arith.divui", hi, inner), inner))
+        with e.each(0, 3) as number:
+            is_first, is_middle = b.eq(number, e.i64(0)), b.eq(number, e.i64(1))
+            start = b.select(is_first, lo, b.select(is_middle, middle, last))
+            stop = b.select(is_first, middle, b.select(is_middle, last, hi))
+            with e.when(b.lt(start, stop)):
+                slow = b.binary("arith.divui", start, inner), e.ceildiv(stop, inner)
+                begin = b.binary("arith.remui", start, inner)
+                fast = begin, b.select(is_middle, inner, b.add(begin, b.sub(stop, start)))
+                choices = list(zip(slow, fast, strict=True))
+                some = tuple(b.select(by_blocks, f, s) for s, f in choices)
+                others = tuple(b.select(by_blocks, s, f) for s, f in choices)
+                yield (some[0], some[1]), (others[0], others[1])
+
+    def shrink_blocks(self) -> None:
+        """Blocks of fewer images or rows, where there are more threads than pairs of a tile and a block."""
+        c, e, b, one = self.c, self.e, self.e.index, self.e.i64(1)
+        images, lines, down = self.of(c.images), self.of(c.block_rows), 1
+        if c.results is not None:
+            down, lines = c.tile_down, self.down(self.of(c.block_rows), c.tile_down)
+        wanted = e.ceildiv(e.env["threads"], self.of(c.column_tiles))
+        parts = b.maximum(b.minimum(images, self.up(wanted, c.row_blocks)), one)
+        self.block_images = b.minimum(self.of(c.block_images), b.maximum(e.ceildiv(images, parts), one))
+        image_blocks = e.ceildiv(images, self.block_images)
+        there = b.maximum(b.mul(image_blocks, self.of(c.row_blocks)), one)
+        parts = b.minimum(e.ceildiv(wanted, there), lines)
+        self.block_rows = b.mul(e.ceildiv(lines, parts), self.of(down))
+        self.row_blocks = e.ceildiv(self.of(c.rows.count), self.block_rows)
+        self.blocks = b.mul(image_blocks, self.row_blocks)
+
+    def block_at(self, number: Value) -> tuple[Range, Range]:
+        """Images of a block, and rows of windows of each."""
+        b = self.e.index
+        image = b.mul(b.binary("arith.divui", number, self.row_blocks), self.block_images)
+        row = b.mul(b.binary("arith.remui", number, self.row_blocks), self.block_rows)
+        images = image, b.minimum(b.add(image, self.block_images), self.of(self.c.images))
+        return images, (row, b.minimum(b.add(row, self.block_rows), self.of(self.c.rows.count)))
 
     # ---- weights
 
@@ -132,14 +187,6 @@ class ForwardWriter(ConvolutionWriter):
                         )
 
     # ---- a block of windows
-
-    def block_at(self, number: Value) -> tuple[Range, Range]:
-        """Images of a block, and rows of windows of each."""
-        c, b = self.c, self.e.index
-        image = b.mul(self.down(number, c.row_blocks), self.of(c.block_images))
-        row = b.mul(b.binary("arith.remui", number, self.of(c.row_blocks)), self.of(c.block_rows))
-        images = image, b.minimum(self.sum_of(image, c.block_images), self.of(c.images))
-        return images, (row, b.minimum(self.sum_of(row, c.block_rows), self.of(c.rows.count)))
 
     @contextmanager
     def block_of_sums(self, column: Value, panel: Panel, images: Range, rows: Range) -> Iterator[None]:

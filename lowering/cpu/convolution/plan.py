@@ -53,8 +53,8 @@ class ConvolutionPlan:
     image_blocks      number of blocks along the images; `row_blocks`: along the rows of an image
     tiles_at_once     tiles of filters that a thread has packed panels of at a time
     chunk             channels of one pass over a panel (forward)
-    shares_windows    1 where threads split the blocks of windows, 0 where they split the tiles of filters
-    items             the number of these blocks or tiles
+    shares_windows    1 where threads split the blocks of windows before the tiles of filters, 0 the other way round
+    items             the most pairs of a tile and a block: of so many threads each has one
     groups            groups of tiles of filters (weight gradient); a work item is one of them and one group of channels
     group             tiles of channels in a group, whose sums take `sum_rows` rows
     work              scalar operations, in vectors of eight
@@ -213,15 +213,14 @@ def forward(c: ConvolutionProblem, slots: Slots, runs: Runs, rows: tuple[int, in
     return {
         "tiles_at_once": slots("tiles_at_once", tiles_at_once),
         "chunk": slots("chunk", max(lanes, min(c.channels, STEPS // -(-c.rows.taps // c.rows.spread)))),
-        **shared(c, slots, runs, rows),
+        **shared(c, slots, runs),
     }
 
 
-def shared(c: ConvolutionProblem, slots: Slots, runs: Runs, rows: tuple[int, int]) -> dict:
-    """What threads split: blocks of windows, or tiles of filters. `rows`: images of a block, and rows of each."""
+def shared(c: ConvolutionProblem, slots: Slots, runs: Runs, down: int = 1) -> dict:
+    """How threads split tiles of filters and blocks of windows, which have at least `down` rows."""
     by_blocks = c.channels * c.filters * c.taps * 4 <= SMALL_WEIGHTS
-    blocks = symbols.floordiv(c.x.shape[0] + (rows[0] - 1), rows[0]) * -(-c.rows.count // rows[1])
-    items = blocks if by_blocks else sum(count for _, count, _ in runs)
+    items = c.x.shape[0] * (-(-c.rows.count // down) * sum(count for _, count, _ in runs))
     return {"shares_windows": slots("shares_windows", int(by_blocks)), "items": slots("items", items)}
 
 
@@ -252,7 +251,7 @@ def winograd(
             "results": results,
             "tiles_at_once": slots("tiles_at_once", tiles_at_once),
             "chunk": slots("chunk", chunk),
-            **shared(c, slots, runs, (block_images, block_lines * down)),
+            **shared(c, slots, runs, down),
             "tile_down": slots("tile_down", down),
             "tile_along": slots("tile_along", along),
             "block_tiles": slots("block_tiles", block_tiles),

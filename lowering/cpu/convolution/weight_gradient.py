@@ -23,6 +23,7 @@ from mlirc.lowering.cpu.emitter.addresses import (
     store_floats,
     whole_vectors,
 )
+from mlirc.lowering.cpu.loops.entry import thread_part
 from mlirc.lowering.cpu.loops.frame import KernelText
 from mlirc.lowering.cpu.math.builder import Value
 from mlirc.lowering.cpu.matmul.tile import GemmTile, Loop
@@ -36,8 +37,9 @@ class WeightGradientWriter(ConvolutionWriter):
         channel_tiles = c.full_channel_tiles + (c.last_channel_tile > 0)
         return self.function(["x", "dy", "dw"], channel_tiles * c.groups)
 
-    def body(self, lo: Value, hi: Value) -> None:
+    def body(self, items: Int) -> None:
         c, e, b = self.c, self.e, self.e.index
+        lo, hi = thread_part(e, e.integer(items))
         self.sums = self.scratch(c.sum_rows * c.widest * c.tiles_at_once)
         self.transposed = self.scratch(c.sum_rows * c.widest)
         self.panels = self.scratch(c.block_windows * c.widest * c.tiles_at_once)

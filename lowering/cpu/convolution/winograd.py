@@ -4,7 +4,7 @@ A tile of m x k results is computed from n x l points of the transformed domain 
 Each of these points is a matmul [tile, channel] @ [channel, filter]. A *map* is one of the three linear transforms, of pixels, of
 weights, and of products to results.
 
-for some panels of filters:              threads split these, or the blocks where weights are small
+for some panels of filters:              threads split these and the blocks (ForwardWriter.each_share)
   for block of tiles:                    some rows of tiles of an image, or some images
     for some channels:
       inputs[point, tile, channel] = the maps of each tile's n x l pixels; those outside of the image are 0
@@ -22,6 +22,7 @@ overflow reaches that result through factors other than 0, and no addition makes
 
 import torch
 
+from mlirc.dialects.core.symbols import Int
 from mlirc.lowering.cpu.convolution.forward import ForwardWriter
 from mlirc.lowering.cpu.convolution.plan import ConvolutionPlan
 from mlirc.lowering.cpu.convolution.winograd_maps import TileMaps
@@ -48,7 +49,7 @@ class WinogradWriter(ForwardWriter):
         self.height, self.width = c.tile_down + (TAPS - 1), c.tile_along + (TAPS - 1)  # of a tile's pixels
         self.points = self.height * self.width
 
-    def body(self, lo: Value, hi: Value) -> None:
+    def body(self, items: Int) -> None:
         c, e = self.c, self.e
         tiles, pixels = c.block_tiles, c.block_tiles * self.tile_rows * self.tile_columns
         self.inputs_apart = tiles * c.chunk + PADDING
@@ -60,9 +61,8 @@ class WinogradWriter(ForwardWriter):
         self.products = self.scratch(tiles * c.widest * self.points * c.open_panels)
         self.sums = self.scratch(pixels * c.widest)
         self.flags = self.scratch(self.lanes)
-        panels, blocks = self.thread_parts(lo, hi)
 
-        with e.parts(panels, c.tiles_at_once) as some, e.each(*blocks) as number:
+        with self.each_share() as (panels, blocks), e.parts(panels, c.tiles_at_once) as some, e.each(*blocks) as number:
             self.block(some, number, e.index.eq(number, blocks[0]))
 
     def block(self, panels: Range, number: Value, is_first: Value) -> None:

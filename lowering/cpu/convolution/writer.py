@@ -18,7 +18,7 @@ from mlirc.lowering.cpu.convolution.plan import ConvolutionPlan, WindowPlan
 from mlirc.lowering.cpu.emitter.addresses import PTR
 from mlirc.lowering.cpu.emitter.emitter import VectorEmitter
 from mlirc.lowering.cpu.emitter.scratch import opening, take_floats, uses_scratch
-from mlirc.lowering.cpu.loops.entry import load_slot, thread_part
+from mlirc.lowering.cpu.loops.entry import load_slot
 from mlirc.lowering.cpu.loops.frame import KernelText, begin, framed, operands_only
 from mlirc.lowering.cpu.math.builder import Value
 from mlirc.lowering.cpu.matmul.packing import Packer
@@ -49,7 +49,7 @@ class ConvolutionWriter:
         begin(e, operands_only(0), names, "%slots")
         for number, name in enumerate(operands[:read]):
             e.env[name] = load_slot(e, "%args", number, PTR)
-        self.body(*thread_part(e, e.integer(items)))
+        self.body(items)
         blocks = "\n".join([_BLOCKS, *e.text.preamble, *e.lines, "llvm.return", "}"]).replace("KERNEL", self.name)
         blocks, called = by_address(blocks, self.name)
         body = "\n".join([blocks, _body(e, called, len(operands))])
@@ -63,8 +63,8 @@ class ConvolutionWriter:
         yield
         self.e = saved
 
-    def body(self, lo: Value, hi: Value) -> None:
-        """The work items lo to hi."""
+    def body(self, items: Int) -> None:
+        """This thread's part of the work items."""
         raise NotImplementedError
 
     def each_tile(self, tiles: tuple[Value, Value]) -> Iterator[tuple[Value, int, Value]]:
