@@ -5,7 +5,7 @@
 * Attention in float64: the meta function promises the log-sum-exp as float32, and the kernel gives float64.
 * Positions of parameters do not count the effect tokens, which come before them in the graph.
 * `x.select(d, k)`: no guard says that the dimension has an index k, at this call or at a later one with other sizes.
-* A norm along a dimension of size 1: the meta function keeps that dimension, eager drops it.
+* A norm along dimensions of size 1: the meta function keeps one of them, eager drops them all.
 * In 2.11, `zero` is promised contiguous whatever the strides; `clamp` by one limit that is NaN gives its operand.
 """
 
@@ -87,8 +87,8 @@ def _check_select(node: Node) -> None:
 def _check_norm(node: Node) -> None:
     source: Any = node.args[0]
     dims, keepdim = [*node.args[2:4], None, None][:2]
-    if dims and not keepdim and len(node.meta["val"].shape) == len(source.meta["val"].shape) > 0:
-        raise UnsupportedGraph("the norm along a dimension is promised with that dimension")
+    if dims and not keepdim and len(node.meta["val"].shape) != max(len(source.meta["val"].shape) - len(dims), 0):
+        raise UnsupportedGraph("a norm along dimensions is promised with one of them")
 
 
 def _check_clamp(node: Node) -> None:

@@ -90,11 +90,12 @@ def test_what_is_filled_keeps_its_strides(fill, grad):
 @pytest.mark.parametrize("order", [0, 0.5, 1, 2, 3, float("inf")])
 @pytest.mark.parametrize("shape", [(1,), (1, 1), (3, 1), (1, 3)])
 def test_the_norm_of_one_element_has_eagers_sizes(order, shape):
-    """Torch 2.11 and 2.12 promise that the dimension stays."""
+    """Torch 2.11 and 2.12 promise that a dimension stays."""
     x = torch.randn(shape)
     check_in_eager(lambda x: torch.linalg.vector_norm(x, order, -1), x)
     check_in_eager(lambda x: torch.linalg.vector_norm(x, order, -1, keepdim=True), x)
     check_in_eager(lambda x: torch.linalg.vector_norm(x, order), x)
+    check_in_eager(lambda x: torch.linalg.vector_norm(x[None], order, (0, -1)), x)
 
 
 @pytest.mark.parametrize(
