@@ -106,6 +106,12 @@ def test_weight_norm(dim, dtype, dynamic):
         return list(aten._weight_norm_interface.default(v, length, dim))
 
     check(function, v, length, dynamic=dynamic)
+    _, norm = aten._weight_norm_interface.default(v, length, dim)
+
+    def gradients(grad, v, length, norm):
+        return list(aten._weight_norm_interface_backward.default(grad, v, length, norm, dim))
+
+    check(gradients, torch.randn_like(v), v, length, norm, dynamic=dynamic)
 
 
 def test_rows_of_one_element_and_of_equal_ones():
