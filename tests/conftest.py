@@ -11,7 +11,7 @@ import hypothesis
 import pytest
 import torch
 
-from tests import sampling
+from tests import quick_capture, sampling
 
 ROOT = Path(__file__).parents[1]
 if "PYTEST_XDIST_WORKER" in os.environ:
@@ -61,6 +61,7 @@ def fresh_compiler_state():
     if "torch._dynamo" not in sys.modules:  # a test of the dialect need not wait seconds for its import
         yield
         return
+    quick_capture.leave_out()
     torch._dynamo.reset()
     with torch._dynamo.config.patch(assume_static_by_default=True, automatic_dynamic_shapes=True):
         yield

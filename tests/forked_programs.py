@@ -19,6 +19,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
+from tests import quick_capture
+
 ROOT = Path(__file__).parents[1]
 PYTORCH = ("torch", "torch._dynamo", "torch_mlir.ir", "llvmlite.binding", "rich.console", "safetensors.torch", "click")
 COMMANDS = (*PYTORCH, "mlirc.commands.run", "mlirc.frontend.entry.backend", "mlirc.frontend.driver.steps")
@@ -129,5 +131,7 @@ def finish(arguments: list[str]) -> NoReturn:
 if __name__ == "__main__":
     for name in sys.argv[1:]:
         importlib.import_module(name)
+    if "torch._dynamo" in sys.modules:
+        quick_capture.leave_out()
     gc.freeze()
     finish(serve())
