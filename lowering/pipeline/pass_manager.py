@@ -51,10 +51,16 @@ class PassError(RuntimeError):
 
 def find_pass(name: str) -> type | None:
     """The pass of that name, None if there is none. Of ours, where nobody adds others, only its own file is loaded."""
-    from mlirc.lowering import passes as folder
-
     if passes.cache_info().currsize or _others():
         return passes().get(name)
+    return _in_its_file(name)
+
+
+@functools.cache
+def _in_its_file(name: str) -> type | None:
+    """The pass of ours of that name: a compilation asks for each some ten times."""
+    from mlirc.lowering import passes as folder
+
     file = name.replace("-", "_")
     found = next((path for root in folder.__path__ for path in Path(root).glob(f"*/{file}.py")), None)
     if found is None:
