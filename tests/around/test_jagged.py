@@ -101,6 +101,7 @@ def test_attention_that_pytorch_alone_has_ends_the_graph():
             torch.compile(fn, backend=backend, fullgraph=True)(x)
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize(
     "fn", [lambda x: x.relu().sin() * 2, lambda x: x.mean(1), lambda x: x.values().square().mean()]
 )

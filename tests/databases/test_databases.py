@@ -23,12 +23,13 @@ SHARDS = 350  # operators of `make test`: one of so many
 SOME = {"modules": 1400, "optimizers": 700, "others": 260}
 
 
-@pytest.mark.thinned(6)
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("kind", operators.KINDS)
 def test_some_operators(kind):
     _all_good(list(operators.cases(kind, shard=2, shards=SHARDS)))
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("name", SOME)
 def test_some_of(name):
     _all_good([case for case in DATABASES[name]() if zlib.crc32(case.name.encode()) % SOME[name] == 0])

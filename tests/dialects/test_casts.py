@@ -59,6 +59,7 @@ def test_builder_on_constants(source):
             assert torch.equal(got, torch.full((16,), value, dtype=source).to(target)), (value, target)
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("source", FLOATS, ids=str)
 def test_graphs(source):
     """Contiguous, strided, transposed and 0-d."""
@@ -74,6 +75,7 @@ def test_graphs(source):
     check(f, x, every_other, transposed, single)
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("source", FLOATS, ids=str)
 def test_what_is_computed_before(source):
     """What LLVM knows of a value must not let it take another."""
@@ -85,6 +87,7 @@ def test_what_is_computed_before(source):
     check(f, specials(source))
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("source", FLOATS, ids=str)
 @pytest.mark.parametrize("value", [math.nan, -math.inf, 2.0**32 + 5])
 def test_constants(source, value):
@@ -130,7 +133,7 @@ def test_to_bool():
         check(lambda x: [x.bool(), x.logical_not(), x.logical_and(x), torch.where(x.bool(), 1, 2)], x)
 
 
-@pytest.mark.thinned(3)
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("dtype", [torch.int8, torch.uint8, torch.int64, torch.float16, torch.float32], ids=str)
 def test_numbers_that_overflow_raise(dtype):
     """Where eager raises for a number that its dtype does not hold, so does a compiled graph; else both give the same."""

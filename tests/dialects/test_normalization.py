@@ -33,6 +33,7 @@ def test_layer_norm(shape, dtype, affine, dynamic):
     check(function, x, grad, *parameters, dynamic=dynamic, **tolerance(dtype))
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("dynamic", [False, (0, 2, 3)])
 @pytest.mark.parametrize("affine", [False, True])
 @pytest.mark.parametrize("dtype", DTYPES)

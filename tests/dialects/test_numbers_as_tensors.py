@@ -25,7 +25,7 @@ def test_the_names_are_pytorchs():
     assert {"add", "copy_", "mul_", "true_divide", "floor_divide"} <= {*NAMES}
 
 
-@pytest.mark.thinned(7)
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize("number", [4, 2.5], ids=["int", "float"])
 @pytest.mark.parametrize("name", [name for name in NAMES if name not in ("multiply", "subtract", "divide")])
 def test_a_number_in_place_of_a_tensor(name, number):
@@ -61,6 +61,7 @@ TAKEN_AS_TENSORS = {
 }
 
 
+@pytest.mark.thinned(5)
 @pytest.mark.parametrize("name", TAKEN_AS_TENSORS)
 def test_a_tensor_of_a_float_that_changes(name):
     """A 0-d float64 tensor made of a symbol reaches PyTorch's operators as a tensor."""

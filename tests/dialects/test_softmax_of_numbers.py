@@ -14,6 +14,7 @@ FUNCTIONS = {
 }
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_values_and_gradients(name):
     function, found = FUNCTIONS[name], []

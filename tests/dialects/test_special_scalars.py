@@ -82,7 +82,7 @@ def raises(op, x, value) -> bool:
     return False
 
 
-@pytest.mark.thinned(30)
+@pytest.mark.thinned(15)
 @pytest.mark.parametrize("op", OVERLOADS, ids=str)
 def test_numbers_that_eager_refuses(op):
     """They are ATen's, which raises."""
@@ -103,7 +103,7 @@ def test_numbers_that_eager_refuses(op):
             assert imported.aten, (dtype, value)
 
 
-@pytest.mark.thinned(30)
+@pytest.mark.thinned(15)
 @pytest.mark.parametrize("op", OVERLOADS, ids=str)
 def test_numbers(op):
     warnings.simplefilter("ignore")

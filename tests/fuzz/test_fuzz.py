@@ -137,7 +137,7 @@ def test_a_bug_shrinks_to_what_shows_it():
 
 
 def test_programs_of_many_seeds():
-    for seed in sampling.some(range(21005, 21013), 2):
+    for seed in sampling.some(range(21005, 21013), 4):
         verdict = judge.judge(random_program(seed))
         assert verdict.kind != "bug", (seed, verdict)
 

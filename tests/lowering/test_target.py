@@ -182,6 +182,7 @@ def net(tmp_path_factory) -> str:
     return file.read_text().replace(attribute, "")
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("name", ["cpu-sse4", "cpu-avx2", "cpu-avx512", "cpu-avx512-bf16", "cpu-neon"])
 def test_a_file_lowers_as_on_the_machine_that_it_names(net, name, monkeypatch):
     """What that machine makes of a graph without a target is what this one makes for its target."""

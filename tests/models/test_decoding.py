@@ -13,7 +13,7 @@ pytestmark = pytest.mark.thinned
 GRAPHS = {"static": 1, "dynamic": 2}  # Dynamo learns with the second call that a size grows
 
 
-@pytest.mark.thinned(3)
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("name", DECODERS)
 def test_decoding(name, dtype):

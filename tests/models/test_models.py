@@ -35,7 +35,7 @@ def assert_as_exact_as_eager(model: Model, original, module, call, inputs, dtype
     assert ours.within(eager, dtype), f"{model.name}: error {ours}, eager {eager}"
 
 
-@pytest.mark.thinned(3)
+@pytest.mark.thinned(2)
 @every_dtype
 @every_way
 @every_model
@@ -50,7 +50,7 @@ def test_static_batch(name, training, dtype):
         assert module.state_dict()[key] == before + training, f"{key}: batches seen"
 
 
-@pytest.mark.thinned(3)
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize(
     "dtype",
     [torch.float32, pytest.param(torch.bfloat16, marks=pytest.mark.full)],
@@ -72,6 +72,7 @@ def test_one_graph_for_every_batch(name, training, dtype):
     assert counters["stats"]["unique_graphs"] == 1
 
 
+@pytest.mark.thinned(1)
 @every_way
 def test_the_second_batch_size_makes_the_graph_dynamic(training):
     model = MODELS["mlp"](small=True)

@@ -32,7 +32,7 @@ def as_parameter(op, direction):
     return pytest.param(op, direction, id=f"{sweep.key(op)}-{direction}", marks=marks)
 
 
-@pytest.mark.thinned(32)
+@pytest.mark.thinned(16)
 @pytest.mark.parametrize(("op", "direction"), [as_parameter(*case) for case in CASES])
 def test_operator(op, direction):
     failure = sweep.check(op, direction, "mlirc", {"fallback": "error"})

@@ -46,7 +46,7 @@ def test_strides_are_those_that_pytorch_promises(dynamic):
 
 
 @settings(
-    max_examples=20,
+    max_examples=10,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much],
 )

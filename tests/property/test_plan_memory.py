@@ -19,7 +19,7 @@ seeds = st.integers(0, 2**32)
 quick = settings(deadline=None, derandomize=True, database=None)
 
 
-@settings(quick, max_examples=500)
+@settings(quick, max_examples=250)
 @given(seeds, st.integers(1, 24), st.booleans())
 def test_no_two_live_buffers_overlap(seed: int, op_count: int, symbolic: bool):
     with context():
@@ -30,7 +30,7 @@ def test_no_two_live_buffers_overlap(seed: int, op_count: int, symbolic: bool):
             check_plan(graph.function, sizes)
 
 
-@settings(quick, max_examples=150)
+@settings(quick, max_examples=100)
 @given(seeds, st.integers(1, 16), st.booleans(), st.sampled_from(SIZES), st.booleans())
 def test_the_planned_program_computes_the_same(seed, op_count, symbolic, sizes, reuse):
     with context():

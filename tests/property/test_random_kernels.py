@@ -30,7 +30,7 @@ def spaces(draw):
 KINDS = ("sum", "max", "argmin", "scan")
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(spaces(), st.booleans(), st.sampled_from(KINDS), st.sampled_from([f32, i64, u8]), st.sampled_from([64, 32]))
 def test_random_reductions_with_masks(space, symbolic, kind, dtype, vector_bytes):
     """Permuted masked reads, one of them by an index; max, argmin, or a scan; a permuted result and a bool."""
@@ -64,7 +64,7 @@ def test_random_reductions_with_masks(space, symbolic, kind, dtype, vector_bytes
     kernel.check(tensor, index, **(dict(zip(names, sizes, strict=True)) if symbolic else {}))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(
     spaces(), st.booleans(), st.integers(0, 3), st.sampled_from([f32, bf16, f64, i32]), st.sampled_from([64, 32, 16])
 )

@@ -43,12 +43,13 @@ def compare_with_eager(program: Callable, calls: list[list[torch.Tensor]], dynam
 
 
 # In 52 and 308 a guard says that a quotient of sizes is 1.
-@pytest.mark.thinned(3)
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize(("seed", "steps"), [(52, 12), (308, 14), (1, 10), (2, 10), (3, 10)])
 def test_symbolic_sizes(seed, steps):
     check(seed, steps)
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("seed", [5, 13, 26])
 def test_other_sizes(seed):
     check_other_sizes(seed)

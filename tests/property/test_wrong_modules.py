@@ -127,7 +127,7 @@ def test_the_guards_see_a_wrong_access(trusted):
 
 @pytest.mark.parametrize("seed", [1])
 def test_some_mutants(seed):
-    _, found = holes(40, seed, seeds(QUICK))
+    _, found = holes(20, seed, seeds(QUICK))
     assert found == []
 
 

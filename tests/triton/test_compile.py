@@ -92,6 +92,7 @@ def test_a_product_is_rounded_before_it_is_added():
     assert "FFMA" in machine_code("tl.fma(a, a, -b)")  # where the kernel says so
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("function", ["log", "log1p", "rsqrt"])
 def test_a_function_keeps_subnormal_numbers(function):
     assert ".FTZ" not in machine_code(f"libdevice.{function}(a)")

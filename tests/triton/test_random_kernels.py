@@ -20,7 +20,7 @@ def run(test, limit, *arguments):
         test.hypothesis.inner_test(*arguments, 0)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(
     LIMITS,
     SPACES,
@@ -32,7 +32,7 @@ def test_random_reductions_with_masks(limit, space, symbolic, kind, dtype):
     run(random.test_random_reductions_with_masks, limit, space, symbolic, kind, dtype)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(
     LIMITS,
     SPACES,

@@ -61,6 +61,7 @@ def kernel(rows: int, columns: int, width: int, threads: int, order: str = "d0, 
     return TritonKernel([info(i64, "2")], f"{rows}, {columns}", "", build, shrink=shrink)
 
 
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize("order", ["d0, d1", "d1, d0"])  # in the second, neighbours in a tile are none in memory
 @pytest.mark.parametrize(("rows", "columns", "width", "threads"), [(12, 40, 4, 16), (10, 24, 8, 8), (7, 12, 4, 256)])
 def test_each_element_gets_its_number(rows, columns, width, threads, order):

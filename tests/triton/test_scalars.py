@@ -39,6 +39,7 @@ def apply(name: str, args: list[torch.Tensor], like_this: torch.Tensor) -> torch
     return out.view(args[0].shape)
 
 
+@pytest.mark.thinned(70)
 @pytest.mark.parametrize("name", SCALAR_OPS)
 def test_scalar_op(name):
     cls = OPS[name]
@@ -53,6 +54,7 @@ def test_scalar_op(name):
 BINARY = [name for name in SCALAR_OPS if OPS[name].computes not in ("bool",) and arity(OPS[name]) == 2]
 
 
+@pytest.mark.thinned(24)
 @pytest.mark.parametrize("name", BINARY)
 def test_scalar_op_beside_numbers(name):
     """Its parts are computed of numbers alone, then."""

@@ -116,7 +116,7 @@ def library():
     torch._dynamo.reset()
 
 
-@pytest.mark.thinned(10)
+@pytest.mark.thinned(5)
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(
     "name, function, call",

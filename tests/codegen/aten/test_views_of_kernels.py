@@ -16,6 +16,7 @@ CALLS = {
 }
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("call", CALLS)
 def test_a_result_may_be_written_where_gradients_are_recorded(call):
     function, shapes = CALLS[call]

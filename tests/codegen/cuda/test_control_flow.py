@@ -38,6 +38,7 @@ def forget(gpu):
 FAST = {(regions.rotated, False), (regions.branches_within, True), (regions.many_scanned, True)}
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize(
     ("fn", "dynamic"),
     [

@@ -56,7 +56,7 @@ MODES = {
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("name", FOLDED)
-@pytest.mark.thinned
+@pytest.mark.thinned(6)
 def test_code_does_not_depend_on_the_mode_it_was_compiled_in(name, mode):
     fn, x = FOLDED[name], torch.zeros(9)
     torch._dynamo.reset()

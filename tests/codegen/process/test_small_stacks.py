@@ -119,6 +119,7 @@ print(threading.stack_size())
 """
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize(
     ("size", "limit"),
     [(64 << 10, None), (256 << 10, None), (64 << 20, None), (0, 256 << 10), (96 << 10, 512 << 10)],

@@ -33,6 +33,7 @@ def lost(*args):
     return 0
 
 
+@pytest.mark.thinned(5)
 @pytest.mark.parametrize("failure", [refused, without_memory, lost])
 @pytest.mark.parametrize("begin", [background.start, background.compute, background.attend])
 def test_who_waits_does_the_work(monkeypatch, failure, begin):

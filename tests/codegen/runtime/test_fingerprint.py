@@ -71,7 +71,7 @@ def two_far_apart_negated(x):
     x[:: len(x) - 1].neg_()
 
 
-@pytest.mark.thinned(100)
+@pytest.mark.thinned(50)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64, torch.float16])
 @pytest.mark.parametrize("size", [2, 16, 33, 1024, 1 << 15, 70_001])
 @pytest.mark.parametrize(

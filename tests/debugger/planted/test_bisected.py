@@ -220,6 +220,7 @@ def forked(*arguments):
     return found
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize(
     "bug", [pytest.param(b, id=b.title, marks=[] if b.title in ALWAYS else [pytest.mark.full]) for b in BUGS]
 )

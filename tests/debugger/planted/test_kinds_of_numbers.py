@@ -83,6 +83,7 @@ def written(given, columns, folder):
     return path
 
 
+@pytest.mark.thinned(5)
 @pytest.mark.parametrize(("name", "given", "columns", "step", "rewrite"), BUGS)
 def test_the_pass_is_named(name, given, columns, step, rewrite, tmp_path):
     path = written(given, columns, tmp_path)

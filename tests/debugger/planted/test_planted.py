@@ -124,6 +124,7 @@ def files(tmp_path_factory):
     return file
 
 
+@pytest.mark.thinned(15)
 @pytest.mark.parametrize("plant", PLANTS, ids=lambda p: f"{p.name} after {p.anchor} in {p.function.__name__}")
 def test_the_pass_is_named(plant, files):
     path = files(plant.function, plant.stage)
@@ -191,6 +192,7 @@ def test_what_crashes_is_named(content, said, files, tmp_path):
     assert "  decompose: no change" in steps.splitlines(), steps
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize(
     "words", [("run", "--check-each-pass"), ("run",), ("opt", "--pipeline", "cpu"), ("bisect", "--no-reduce")]
 )
@@ -208,7 +210,7 @@ def test_with_traceback_what_crashes_shows_its_stack(words, files, tmp_path):
 
 @pytest.mark.parametrize("function", [wave, rows, sliced, product, update, chain, transposed], ids=lambda f: f.__name__)
 @pytest.mark.parametrize("pipeline", ["cpu", "strict"])
-@pytest.mark.thinned
+@pytest.mark.thinned(4)
 def test_without_a_bug_none_is_named(function, pipeline, files):
     path = files(function, "import")
     done = good("run", path, "--pipeline", pipeline, "--check-each-pass", "--random", "3")

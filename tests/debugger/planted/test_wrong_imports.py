@@ -94,6 +94,7 @@ def right(tmp_path_factory):
     return captured(rows, tmp_path_factory.mktemp("right"))
 
 
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize("plant", PLANTS.values(), ids=PLANTS)
 def test_the_operator_is_named(plant, monkeypatch, tmp_path):
     rule = IMPORTS[plant.instead or plant.target]
@@ -144,6 +145,7 @@ def test_of_a_program_what_shows_it_is_kept(tmp_path, monkeypatch):
     assert len(list((tmp_path / "bisected").iterdir())) == 3
 
 
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize("function", FUNCTIONS, ids=lambda f: f.__name__)
 def test_what_is_imported_right_is_said_to_be(function, tmp_path):
     path, inputs = captured(function, tmp_path)

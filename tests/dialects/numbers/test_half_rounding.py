@@ -77,7 +77,7 @@ def test_the_ops_that_jump():
     }
 
 
-@pytest.mark.thinned(21)
+@pytest.mark.thinned(11)
 @pytest.mark.parametrize("dtype", HALVES, ids=str)
 @pytest.mark.parametrize("name", JUMPING)
 def test_what_jumps_gets_rounded_operands(name, dtype):
@@ -144,7 +144,7 @@ KINKS = [
 ]
 
 
-@pytest.mark.thinned(6)
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("dtype", HALVES, ids=str)
 @pytest.mark.parametrize("kink", range(len(KINKS)))
 def test_gradients_at_kinks(kink, dtype):
@@ -185,7 +185,7 @@ COMPOSED = {
 }
 
 
-@pytest.mark.thinned(9)
+@pytest.mark.thinned(5)
 @pytest.mark.parametrize("dtype", HALVES, ids=str)
 @pytest.mark.parametrize("name", COMPOSED)
 def test_a_result_that_is_cast_up_is_one_of_its_dtype(name, dtype):

@@ -23,6 +23,7 @@ def threads(request):
     torch.set_num_threads(before)
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("length", [1000, 166400, 1000000])
 @pytest.mark.parametrize("kind", KINDS)
 def test_error(kind, length, threads):
@@ -54,7 +55,7 @@ OF_ROWS = {  # in PyTorch, and in numbers of 64 bits of precision
 }
 
 
-@pytest.mark.thinned(4)
+@pytest.mark.thinned(2)
 @pytest.mark.skipif(np.finfo(np.longdouble).nmant < 63, reason="no wider numbers than float64")
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize("name", OF_ROWS)
@@ -73,6 +74,7 @@ def test_error_of_rows(name, order):
 COLUMNS = [((1000, 64), 0), ((20000, 20), 0), ((16, 5000, 3), 1), ((9, 700, 5, 8), (0, 1))]
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize(("sizes", "dims"), COLUMNS)
 @pytest.mark.parametrize("dynamic", [False, True])
 def test_error_of_columns(sizes, dims, dynamic, threads):

@@ -26,6 +26,7 @@ REMAINDERS = {
 }
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
 def test_remainders_by_what_is_next_to_nothing_are_exact(dtype):
     """Eager's vectors give NaN where the quotient overflows, its scalar code the remainder."""

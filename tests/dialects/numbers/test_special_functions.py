@@ -24,6 +24,7 @@ def around(points: list[float], dtype: torch.dtype) -> torch.Tensor:
 GAMMA = {"lgamma": lambda x: mpmath.log(abs(mpmath.gamma(x))), "digamma": mpmath.digamma}
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 @pytest.mark.parametrize("name", GAMMA)
 def test_gamma(name, dtype):
@@ -81,6 +82,7 @@ def test_bessel(dtype):
         assert got.dtype == dtype and not wrong.any(), (name, x[wrong], got[wrong], right[wrong])
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("name", BESSEL)
 def test_gradient_of_bessel(name):
     x = torch.cat([torch.linspace(-12, 12, 40, dtype=torch.float64), torch.zeros(1, dtype=torch.float64)])

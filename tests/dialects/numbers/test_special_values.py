@@ -111,7 +111,7 @@ def compiled(f):
     return torch.compile(f, backend="mlirc", fullgraph=True, options={"fallback": "error"})
 
 
-@pytest.mark.thinned(4)
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("name", QUICK_NAMES)
 def test_elementwise(name):
     check_elementwise(name)
@@ -326,7 +326,7 @@ def way(f, x: torch.Tensor) -> list[torch.Tensor] | None:
         return None
 
 
-@pytest.mark.thinned(4)
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("name", sorted(QUICK))
 def test_rows(name):
     check_rows(name)

@@ -74,7 +74,7 @@ def near(got: torch.Tensor, eager: torch.Tensor, exact: torch.Tensor) -> torch.T
     return close | (got == eager) | (got.isnan() & eager.isnan())
 
 
-@pytest.mark.thinned(3)
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
 @pytest.mark.parametrize("n", LENGTHS)
 def test_hard_rows(n, dtype):
@@ -149,7 +149,7 @@ ON_GPU = {
 }
 
 
-@pytest.mark.thinned(3)
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("name", ON_GPU)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16], ids=str)
 @pytest.mark.parametrize("n", [3, 70, pytest.param(5000, marks=pytest.mark.full)])
@@ -233,7 +233,7 @@ MOMENTS = {
 }
 
 
-@pytest.mark.thinned(3)
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("name", MOMENTS)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("symbolic", [False, True])
@@ -261,6 +261,7 @@ def test_rows_of_one_number_on_a_gpu(n, dtype, symbolic):
     assert torch.equal(mean, x[:, 0]) and not variance.any() and not norm.any()
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
 def test_norms_of_rows_of_one_number_on_a_cpu(dtype):
     """They are 0, and their means are the number, as eager's are: what a long sum rounds is multiplied by up to 316."""
@@ -309,6 +310,7 @@ LARGEST = {
 }
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("name", LARGEST)
 @pytest.mark.parametrize("gradient", [False, True])
 def test_norms_of_the_largest_numbers(name, gradient):

@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 
 
-@pytest.mark.thinned(5)
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("mode", ["reflect", "replicate", "circular", "constant"])
 @pytest.mark.parametrize("sides", [lambda k: (2, k), lambda k: (k, 1), lambda k: (k, k)], ids=["end", "start", "both"])
 def test_amounts(mode, sides):

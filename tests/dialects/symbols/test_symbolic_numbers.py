@@ -54,7 +54,7 @@ def traced(function, x, t):
 
 @pytest.mark.parametrize("kind", NUMBERS)
 @pytest.mark.parametrize("op", OVERLOADS, ids=str)
-@pytest.mark.thinned
+@pytest.mark.thinned(60)
 def test_numbers_of_a_call(op, kind):
     warnings.simplefilter("ignore")
 

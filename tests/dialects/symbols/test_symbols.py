@@ -69,7 +69,7 @@ def points(rng: random.Random, count: int = 12):
         yield at | {name: rng.randrange(size) for name, size in DIMS.items()}
 
 
-@pytest.mark.thinned(16)
+@pytest.mark.thinned(8)
 @pytest.mark.parametrize("seed", range(40))
 def test_simplified_forms_have_pythons_value(seed):
     rng = random.Random(seed)

@@ -378,7 +378,7 @@ def test_the_first_call_of_a_large_graph_keeps_to_its_budget(train, held):
     from AOTAutograd's graph to the end of the first call."""
     from mlirc.frontend.driver import driver
 
-    net, x, spent = Deep(24 if train else 12), torch.randn(2, 16, 64), []
+    net, x, spent = Deep(24 if train else 8), torch.randn(2, 16, 64), []
 
     def timed(work):
         def run(*given):

@@ -132,7 +132,7 @@ def steps(program: Program, compile_: Callable, train: bool, order: list[tuple[b
     return found
 
 
-@pytest.mark.thinned(5)
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize("train", [False, True], ids=["inference", "training"])
 @pytest.mark.parametrize("name", PROGRAMS)

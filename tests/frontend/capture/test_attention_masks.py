@@ -129,6 +129,7 @@ OURS, OF_ATEN = (
 )
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("dtype, head, dynamic", OURS + OF_ATEN)
 @pytest.mark.parametrize("function", [always_true, lower_triangle])
 def test_a_row_of_nan_shows(function, dtype, head, dynamic):
@@ -171,6 +172,7 @@ def test_queries_after_a_cache_stay():
         torch.testing.assert_close(compiled(q, k), function(q, k))
 
 
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize("function", [*KNOWN, window, overwritten])
 def test_training(function):
     q, k = (torch.randn(2, 3, 7, 8, requires_grad=True) for _ in range(2))

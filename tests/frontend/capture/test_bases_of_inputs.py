@@ -28,7 +28,7 @@ GUARDED = {  # each makes guards of sizes: for strides, an empty result, a broad
 ORDERS = list(itertools.product(("base first", "view first"), (None, True)))
 
 
-@pytest.mark.thinned(4)
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("view", VIEWS)
 @pytest.mark.parametrize("name", GUARDED)
 def test_guards_on_the_base_of_an_input(name, view):

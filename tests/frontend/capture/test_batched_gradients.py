@@ -61,6 +61,7 @@ EMPTY = {
 }
 
 
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize("body", EMPTY)
 @pytest.mark.parametrize("warm", [False, True])
 def test_of_results_without_elements(body, warm, tmp_path, monkeypatch):

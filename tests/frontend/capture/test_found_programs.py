@@ -78,6 +78,7 @@ VIEWS = {  # by ATen's calls and by ours
 }
 
 
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize("dynamic", [False, True])
 @pytest.mark.parametrize("part", PARTS)
 def test_views_by_aten_of_one_of_two_arguments(part, dynamic):
@@ -155,6 +156,7 @@ def test_an_index_out_of_no_elements(program):
     same_as_eager(program, torch.randn(4), torch.empty(3, 5, 0, 4, dtype=torch.int64), dynamic=True)
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("training", [False, True])
 @pytest.mark.parametrize(
     "windows", [{"padding": "valid"}, {"stride": [2], "padding": [1]}, {"dilation": [2], "padding": "same"}]

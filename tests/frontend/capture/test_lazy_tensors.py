@@ -49,6 +49,7 @@ def test_values_in_memory(name):
     torch.testing.assert_close(found, x + torch.zeros(SHAPE, dtype=x.dtype))
 
 
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize("body", BODIES)
 @pytest.mark.parametrize("name", [name for name in LAZY if "memory" not in name])
 def test_an_input(name, body):
@@ -58,6 +59,7 @@ def test_an_input(name, body):
         torch.testing.assert_close(compiled(given), BODIES[body](given))
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("name", [name for name in LAZY if "memory" in name])
 def test_an_input_without_memory(name):
     """AOTAutograd takes none of them, without us either."""
@@ -91,7 +93,7 @@ GRAPHS = {
 }
 
 
-@pytest.mark.thinned(5)
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("graph", [*GRAPHS])
 @pytest.mark.parametrize("name", LAZY)
 def test_a_gradient(name, graph):
@@ -112,7 +114,7 @@ def test_a_gradient(name, graph):
     torch.testing.assert_close(plain(made["mlirc"]), plain(made["eager"]))
 
 
-@pytest.mark.thinned(3)
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("dynamic", [False, True])
 @pytest.mark.parametrize("function", [torch.sgn, torch.floor, torch.trunc, torch.round, torch.ceil, torch.sign])
 def test_functions_that_do_not_change(function, dynamic):
@@ -194,6 +196,7 @@ def test_what_operators_give():
         torch.testing.assert_close(torch.compile(function, backend="mlirc")(lu, b), function(lu, b))
 
 
+@pytest.mark.thinned(6)
 @pytest.mark.parametrize("name", LAZY)
 def test_what_an_operator_of_the_users_gives(name):
     with torch.library._scoped_library("mlirc_lazy", "FRAGMENT") as library:

@@ -125,7 +125,7 @@ def inputs():
         for chosen in product(ALL, (False, True), ("cpu", "strict"))
     ],
 )
-@pytest.mark.thinned(3)
+@pytest.mark.thinned(2)
 def test_eagers_answer(fn, dynamic, pipeline, inputs):
     statistics.reset()
     options = {"fallback": "error", "pipeline": pipeline}
@@ -373,7 +373,7 @@ def doubled_count(x):
     return while_loop(lambda i, x: i < 99, lambda i, x: (i * 2 + 1, x + i), (0, x))[1]
 
 
-@pytest.mark.thinned(4)
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize(
     "loop, compiled",
     [(counted, True), (counted_down, True), (last_count, False), (counted_in_half, False), (doubled_count, False)],

@@ -14,7 +14,7 @@ VIEWS = {
 }
 
 
-@pytest.mark.thinned(5)
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("dynamic", [False, True])
 @pytest.mark.parametrize("name", [name for name in VIEWS if name != "rows"])  # of which aot_eager takes rows twice
 def test_views_of_views(name, dynamic):

@@ -169,7 +169,7 @@ def run(program, mode, backend, dynamic=None, sizes=((3, 4), (3, 4))):
     return told
 
 
-@pytest.mark.thinned(9)
+@pytest.mark.thinned(5)
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_results_are_the_objects_that_aot_eager_gives(program, mode):
@@ -206,6 +206,7 @@ def test_the_next_graph_takes_views_of_a_base_that_was_not_returned():
         torch.testing.assert_close(y, other, rtol=0, atol=0)
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("program", [viewed_in_many_ways, base_is_not_returned, other_dtypes, of_integers])
 def test_the_same_from_the_disk_cache(program, folder):
     run(program, "no_grad", "mlirc")
@@ -270,7 +271,7 @@ PARTS = {  # of other dtypes and detached ones AOTAutograd refuses to write to
 }
 
 
-@pytest.mark.thinned(3)
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("dynamic", [False, True])
 @pytest.mark.parametrize("written", [0, -1])
 @pytest.mark.parametrize("name", PARTS)
@@ -313,7 +314,7 @@ SHARED = {  # of a constant, of what is kept of a buffer, of an argument before 
 }
 
 
-@pytest.mark.thinned(4)
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("dynamic", [False, True])
 @pytest.mark.parametrize("name", SHARED)
 def test_results_share_memory_where_eagers_do(name, dynamic):

@@ -47,6 +47,7 @@ CHANGES = {
 }
 
 
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize("grad", [False, True])
 @pytest.mark.parametrize("calls", [1, 3])
 @pytest.mark.parametrize("change", CHANGES)

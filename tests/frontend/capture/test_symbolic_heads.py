@@ -16,6 +16,7 @@ def projected(x, k, v):
     return attention(*heads).sin()
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize(("heads", "shared"), [(8, 2), (4, 4), (6, 2)])
 def test_heads_that_are_quotients(heads, shared):
     torch._dynamo.reset()

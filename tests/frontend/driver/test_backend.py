@@ -42,6 +42,7 @@ def test_elementwise_chain():
     check(lambda x, y: (x + y).relu() * torch.sigmoid(x), torch.randn(5, 7), torch.randn(7))
 
 
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize("shape", [(), (0,), (1,), (3, 0, 2), (17,), (2, 3, 5)])
 def test_shapes(shape):
     check(lambda x: (x * 2 + 1).sum() + torch.tanh(x), torch.randn(shape))
@@ -156,6 +157,7 @@ def test_sizes_become_symbolic_by_themselves():
     assert counter.frame_count == 2
 
 
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize("n", [0, 1, 2, 15, 16, 17, 63])
 def test_dynamic_sizes(n):
     check(

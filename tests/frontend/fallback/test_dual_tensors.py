@@ -37,6 +37,7 @@ def check(f, options=None):
         torch.testing.assert_close(dual(compiled, needs, tangent), dual(f, needs, tangent))
 
 
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_tangents(name):
     check(FUNCTIONS[name])

@@ -24,7 +24,7 @@ FUNCTIONS = {
 }
 
 
-@pytest.mark.thinned(5)
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("fake_first", [False, True], ids=["real first", "fake first"])
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_within_the_mode(name, fake_first):

@@ -67,7 +67,7 @@ def freed(function, backend, dynamic, grad):
 @pytest.mark.parametrize("grad", [False, True])
 @pytest.mark.parametrize("dynamic", [None, True])
 @pytest.mark.parametrize("function", [plain, writes, shows, breaks, draws, multiplies])
-@pytest.mark.thinned(3)
+@pytest.mark.thinned(2)
 def test_inputs_are_freed(function, dynamic, grad):
     found, expected = (freed(function, backend, dynamic, grad) for backend in ("mlirc", "aot_eager"))
     pairs = [pair for calls in zip(found, expected, strict=True) for pair in zip(*calls, strict=True)]

@@ -72,7 +72,7 @@ def calls(name, order, made_in, given_in, compiled):
     return found, x.clone(), state
 
 
-@pytest.mark.thinned(22)
+@pytest.mark.thinned(11)
 @pytest.mark.parametrize(
     "made_in, given_in", [("inference", "grad"), ("grad", "inference"), ("inference", "inference")]
 )
@@ -93,7 +93,7 @@ def test_as_eager(name, order, made_in, given_in):
     torch.testing.assert_close(after, should)
 
 
-@pytest.mark.thinned(6)
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_what_is_counted(name):
     """Nothing runs in eager but what would raise there."""

@@ -22,6 +22,7 @@ PROGRAMS = {
 """Updates of a tensor of this dtype and 4 elements."""
 
 
+@pytest.mark.thinned(7)
 @pytest.mark.parametrize("dynamic", [False, True], ids=["static", "dynamic"])
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_programs(name, dynamic):

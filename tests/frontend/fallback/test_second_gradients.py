@@ -289,7 +289,7 @@ def both(program):
     return found
 
 
-@pytest.mark.thinned(8)
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize("program", RIGHT)
 def test_second_gradients_are_eagers(program):
     torch.testing.assert_close(*both(program))
@@ -349,7 +349,7 @@ HOOKS = {
 @pytest.mark.parametrize("name", UNREACHED)
 @pytest.mark.parametrize("hook", HOOKS)
 @pytest.mark.parametrize("again", [True, False])
-@pytest.mark.thinned(3)
+@pytest.mark.thinned(2)
 @pytest.mark.filterwarnings("ignore:Using backward")
 def test_hooks_of_an_input_that_the_result_is_not_computed_from(name, hook, again):
     """A hook anywhere between the leaf and the graph hears zeros, as under aot_eager, where eager does not call it."""
@@ -479,6 +479,7 @@ FACTORED = {
 }
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("name", FACTORED)
 def test_factorizations_that_check_their_matrix(name):
     """AOTAutograd orders their checks as it orders prints, but a check may be made again."""

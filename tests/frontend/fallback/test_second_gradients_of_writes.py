@@ -112,13 +112,13 @@ def penalty_of(name, compiled):
 
 @pytest.mark.parametrize("f", WRITES)
 @pytest.mark.parametrize("way", WAYS)
-@pytest.mark.thinned
+@pytest.mark.thinned(4)
 def test_graphs_that_write_to_an_input(f, way):
     torch.testing.assert_close(*both(lambda compiled: way(f, compiled)))
 
 
 @pytest.mark.parametrize("name", WRITERS)
-@pytest.mark.thinned(3)
+@pytest.mark.thinned(2)
 def test_modules_that_write_to_buffers(name):
     torch.testing.assert_close(*both(lambda compiled: penalty_of(name, compiled)))
 

@@ -143,7 +143,7 @@ MATRICES = [  # rows and columns of each, row stride, distance of their starts
 ]
 
 
-@pytest.mark.thinned(4)
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("rows, columns, rows2, columns2, stride, distance", MATRICES)
 @pytest.mark.filterwarnings("ignore:.*runs in eager.*")
 def test_matrices_of_one_row_stride(rows, columns, rows2, columns2, stride, distance):

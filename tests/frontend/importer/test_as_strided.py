@@ -25,7 +25,7 @@ VIEWS = {
 }
 
 
-@pytest.mark.thinned(7)
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize("dynamic", [False, True])
 @pytest.mark.parametrize("name", VIEWS)
 def test_an_input_may_begin_anywhere(name, dynamic):
@@ -52,6 +52,7 @@ OF_ONE_ELEMENT = {
 }
 
 
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize("dynamic", [False, True])
 @pytest.mark.parametrize("name", OF_ONE_ELEMENT)
 def test_memory_beside_one_element(name, dynamic):
@@ -102,7 +103,7 @@ def outcome(program, start, count, n):
         return type(error)
 
 
-@pytest.mark.thinned(4)
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("dynamic", [False, True])
 @pytest.mark.parametrize("operand", OPERANDS)
 @pytest.mark.parametrize("read", READS)

@@ -43,6 +43,7 @@ QUICK = [
 ]
 
 
+@pytest.mark.thinned(5)
 @pytest.mark.parametrize("name", PROGRAMS)
 @pytest.mark.parametrize("pair", [p if p in QUICK else pytest.param(p, marks=pytest.mark.full) for p in PAIRS])
 @pytest.mark.filterwarnings("ignore:Casting complex values to real")

@@ -75,7 +75,7 @@ CASES = [
 ]
 
 
-@pytest.mark.thinned(4)
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize(("program", "inputs"), CASES, ids=[program.__name__ for program, _ in CASES])
 def test_inference(program, inputs):
     run = compiled(program)

@@ -15,7 +15,7 @@ def outcome(function, x):
     return [(y.shape, y.dtype, y.tolist()) for y in (results if isinstance(results, tuple) else (results,))]
 
 
-@pytest.mark.thinned(3)
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("shape", SHAPES)
 def test_sizes_that_are_known(shape):
     def f(x):

@@ -30,7 +30,7 @@ ALL = itertools.product(
 CASES = [*QUICK, *(pytest.param(*case, marks=pytest.mark.full) for case in ALL if case not in QUICK)]
 
 
-@pytest.mark.thinned(6)
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize(("dtype", "write", "view", "when"), CASES)
 def test_written_through_another_dtype(dtype, write, view, when):
     def program(x):

@@ -53,7 +53,7 @@ def program(seed):
     return run
 
 
-@pytest.mark.thinned(5)
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("dynamic", [False, True])
 @pytest.mark.parametrize("seed", range(6))
 def test_chains_of_views(seed, dynamic):
@@ -80,7 +80,7 @@ CHAINS = {
 }
 
 
-@pytest.mark.thinned(5)
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode, torch.enable_grad])
 @pytest.mark.parametrize("name", CHAINS)
 def test_computed_parts_are_no_views(name, mode):

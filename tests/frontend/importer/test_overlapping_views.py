@@ -46,7 +46,7 @@ def run(case: tuple[str, str, str], backend: str | None, dynamic: bool = False) 
 
 @pytest.mark.parametrize("dynamic", [pytest.param(False, marks=pytest.mark.full), True])
 def test_a_part_of_elements_that_share_memory(dynamic):
-    wrong, judged, cases = [], 0, some(CASES, 6)
+    wrong, judged, cases = [], 0, some(CASES, 12)
     for case in cases:
         eager = run(case, None)
         if not all(map(torch.equal, run(case, "aot_eager", dynamic), eager)):

@@ -214,20 +214,20 @@ def test_every_function_of_pytorch_is_here():
     assert FUNCTIONS.keys() == METHOD_TO_OPERATOR.keys()
 
 
-@pytest.mark.thinned(24)
+@pytest.mark.thinned(12)
 @pytest.mark.parametrize("name", [*FUNCTIONS, *MORE])
 def test_functions(name):
     function = (FUNCTIONS | MORE)[name]
     check(lambda x, n: x * function(n), [*SMALL, *HUGE])
 
 
-@pytest.mark.thinned(16)
+@pytest.mark.thinned(8)
 @pytest.mark.parametrize("name", POSITIONS)
 def test_positions(name):
     check(POSITIONS[name], [*SMALL, *HUGE])
 
 
-@pytest.mark.thinned(7)
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize("name", SIZED)
 def test_positions_of_sizes(name):
     check(SIZED[name], [*SMALL, 2**60, 2**62, -(2**62)])
@@ -262,7 +262,7 @@ BOUNDS = {
 
 @pytest.mark.parametrize("what", BITS)
 @pytest.mark.parametrize("name", BOUNDS)
-@pytest.mark.thinned(4)
+@pytest.mark.thinned(2)
 def test_bits_as_bounds(name, what):
     """Where a view begins is said by nothing but its offset: a sum of a size and bits of a number."""
     if name not in ("start", "pad") and what not in ("n ^ 5", "n | 1"):
@@ -280,6 +280,7 @@ TRAINED = {
 }
 
 
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize("name", TRAINED)
 def test_gradients(name):
     function = TRAINED[name]
@@ -354,7 +355,7 @@ HUGE_TENSORS = {
 
 @pytest.mark.parametrize("dynamic", [False, True])
 @pytest.mark.parametrize("name", HUGE_TENSORS)
-@pytest.mark.thinned(6)
+@pytest.mark.thinned(3)
 def test_tensors_that_no_memory_holds(name, dynamic):
     """Eager's error, of its type, reaches the user: no warning, no file that reproduces a bug."""
     torch._dynamo.reset()
@@ -391,7 +392,7 @@ def expression(rng: random.Random, depth: int) -> str:
 
 
 @pytest.mark.parametrize("seed", range(8))
-@pytest.mark.thinned(4)
+@pytest.mark.thinned(2)
 def test_numbers_that_are_large_on_the_way(seed):
     """What 64 bits do not hold may be an operand of a quotient, a remainder, max or min, whose result is small."""
     rng = random.Random(seed)

@@ -79,6 +79,7 @@ def test_what_eager_takes_stays_compiled():
 LOSSES = ("binary_cross_entropy_with_logits", "mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "soft_margin_loss")
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("name", LOSSES)
 def test_a_loss_of_two_dtypes_has_the_dtype_of_eager(name):
     function = getattr(F, name)

@@ -87,6 +87,7 @@ def test_what_eager_refuses_is_refused():
             assert raised(compiled, args) == "IndexError", (op, args)
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("dynamic", [False, True])
 @pytest.mark.parametrize("d", [-3, 2])
 def test_dimensions_that_are_there_stay_compiled(d, dynamic):

@@ -66,7 +66,7 @@ SIZES = {
 }
 
 
-@pytest.mark.thinned(6)
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("name", SIZES)
 def test_sizes(name):
     function, first, second = SIZES[name]
@@ -101,7 +101,7 @@ DTYPES = {
 SOME = ("index_put", "addcmul", "layer_norm", "linear", "nll_loss", "prelu", "lerp")
 
 
-@pytest.mark.thinned(4)
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("name", [x if x in SOME else pytest.param(x, marks=pytest.mark.full) for x in DTYPES])
 def test_floats_of_several_dtypes(name):
     for first, second in itertools.permutations((torch.float32, torch.bfloat16, torch.float64), 2):
@@ -132,7 +132,7 @@ INDEXED = {
 }
 
 
-@pytest.mark.thinned(3)
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("name", INDEXED)
 def test_ranks_of_indices(name):
     """Of which eager takes one, two or all: the others raise its error, and no error of ours."""

@@ -95,6 +95,7 @@ def test_columns_that_are_whole_rows_of_pairs(rows):
         torch.testing.assert_close(made, own, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.thinned(1)
 @pytest.mark.parametrize("training", [False, True])
 def test_what_an_op_halves_and_a_layer_knows(training):
     """The pool computes n//2 of its input's n; that this is 4 only the guard says, which the linear layer makes."""
@@ -244,7 +245,7 @@ LEFT_ONE = {  # sizes of which one element is left, so that what follows broadca
 }
 
 
-@pytest.mark.thinned(4)
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("name", LEFT_ONE)
 @pytest.mark.parametrize("size", [1, 2, 3, 4])
 def test_one_element_left_by_a_bound(name, size):
@@ -295,7 +296,7 @@ TOGETHER = {
 }
 
 
-@pytest.mark.thinned(6)
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("parts", [p if p == "chunks" else pytest.param(p, marks=pytest.mark.full) for p in PARTS])
 @pytest.mark.parametrize("together", TOGETHER)
 def test_parts_whose_sizes_are_equal_by_a_guard(parts, together):

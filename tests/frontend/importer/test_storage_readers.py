@@ -56,7 +56,7 @@ def raises(program, *starts):
     return False
 
 
-@pytest.mark.thinned(7)
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize("name", VIEWS)
 @pytest.mark.parametrize("operator", OPERATORS)
 @pytest.mark.parametrize("root", ROOTS)
@@ -120,6 +120,7 @@ def input_itself(p, x):
 GIVEN = [initialised, several, turned, part, by_the_library, result_too, input_itself]
 
 
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize("body", GIVEN, ids=lambda body: body.__name__)
 def test_the_memory_outlives_the_call(body):
     x = torch.arange(16.0).reshape(4, 4).sin()

@@ -39,7 +39,7 @@ class Kept(nn.Module):
         return torch.where(x[0] > 0, made, made * 2) + x[0], made.float() @ x.new_ones(made.shape[-1], 2)
 
 
-@pytest.mark.thinned(6)
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("name", OF_PARAMETERS)
 def test_what_is_computed_of_parameters_and_an_int(name):
     model = Kept(name)
@@ -74,7 +74,7 @@ GIVEN = {
 }
 
 
-@pytest.mark.thinned(6)
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("given", GIVEN)
 @pytest.mark.parametrize("name", SIZES)
 def test_sizes_that_no_tensor_has(name, given):

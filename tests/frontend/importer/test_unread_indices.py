@@ -80,7 +80,7 @@ def differences(name, dtype, sizes, indices, dynamic):
     return found
 
 
-@pytest.mark.thinned(13)
+@pytest.mark.thinned(7)
 @pytest.mark.parametrize("name", READERS | WRITERS)
 def test_an_index_that_no_result_needs_raises_as_in_eager(name):
     sizes = [(0, 5), (0, 0)]
@@ -95,6 +95,7 @@ def test_indices_of_empty_tensors_in_full(name, dtype, dynamic):
     assert not differences(name, dtype, SIZES, INDICES, dynamic)
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("name", ["x[i]", "index_select", "index_select, computed", "embedding"])
 def test_a_size_that_may_become_0(name):
     """x[2:] of a size of 2 or more."""

@@ -204,7 +204,7 @@ CHANGED = {
 }  # fmt: skip
 
 
-@pytest.mark.thinned(3)
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("body", CHANGED)
 def test_a_change_of_a_few_numbers_is_seen(body):
     """They are known while the graph is traced, and so is what is computed of them."""

@@ -100,6 +100,7 @@ def network():
     return mlirc.compile(Network().eval(), (torch.randn(4, 8),), dynamic_shapes={"x": {0: Dim.DYNAMIC}})
 
 
+@pytest.mark.thinned(5)
 @pytest.mark.parametrize(
     ("x", "said"),
     [

@@ -36,6 +36,7 @@ CASES = {
 }
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("name", CASES)
 def test_all_small_sizes(name):
     fn, make, changing = CASES[name]

@@ -106,7 +106,7 @@ def test_gradients():
     assert "frozen" not in gradients and gradients["unused"] is None
 
 
-@pytest.mark.thinned(3)
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_steps_of_optimizers(name):
     torch.manual_seed(0)

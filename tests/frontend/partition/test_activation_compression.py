@@ -46,6 +46,7 @@ POOLS = {
 }
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("name", POOLS)
 def test_a_pool_saves_a_byte_for_each_window(name, saved):
     torch.manual_seed(0)

@@ -54,7 +54,7 @@ LOSSES = {
 }
 
 
-@pytest.mark.thinned(4)
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("name", LOSSES)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_cross_entropy_saves_two_numbers_a_row(name, dtype, saved):

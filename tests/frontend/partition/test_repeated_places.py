@@ -31,7 +31,7 @@ OTHERS = {
 }
 
 
-@pytest.mark.thinned(5)
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
 @pytest.mark.parametrize("last", [False, True], ids=["contiguous", "channels last"])
 @pytest.mark.parametrize("name", UPSAMPLING | OTHERS)
@@ -53,6 +53,7 @@ def test_gradients(name, last, dtype):
         torch.testing.assert_close(ours, eager)
 
 
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize("name", UPSAMPLING)
 def test_nothing_is_scattered(name):
     function, shape = UPSAMPLING[name]

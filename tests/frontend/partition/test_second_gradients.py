@@ -47,7 +47,7 @@ def second(fn, **options):
 
 @pytest.mark.parametrize("on_gpu", [False, True])
 @pytest.mark.parametrize("name", OPERATORS)
-@pytest.mark.thinned(7)
+@pytest.mark.thinned(4)
 def test_a_second_gradient_is_not_lost(name, on_gpu, monkeypatch):
     monkeypatch.setattr(recomputation, "is_on_gpu", lambda x: on_gpu)
     has, found = second(OPERATORS[name], backend="mlirc", options={"cache": False})

@@ -111,7 +111,7 @@ MOVED = {
 
 @pytest.mark.parametrize("used", range(3))
 @pytest.mark.parametrize("name", MOVED)
-@pytest.mark.thinned
+@pytest.mark.thinned(3)
 def test_a_gradient_that_is_a_part_of_another(name, used):
     """In place of a sum with nothing stands a part of a gradient that does not begin where the sum does; views follow it."""
     torch.manual_seed(0)

@@ -22,7 +22,7 @@ INPUTS = {
 }
 
 
-@pytest.mark.thinned(3)
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("function", FUNCTIONS)
 def test_values(function):
     for x in [make() for make in INPUTS.values()]:
@@ -57,7 +57,7 @@ EMPTY = {
 }
 
 
-@pytest.mark.thinned(13)
+@pytest.mark.thinned(7)
 @pytest.mark.parametrize("shape", [(0, 1), (2, 0), (0, 0), (0, 1, 1), (1, 0, 1), (3, 0, 1), (0, 1, 3), (2, 1, 0, 1)])
 @pytest.mark.parametrize("layout", EMPTY)
 def test_strides_of_what_is_empty(shape, layout):
@@ -77,7 +77,7 @@ def reduced(x):
             yield x.amax(d, keepdim=True), x.amin(d, keepdim=True), *torch.aminmax(x, dim=d, keepdim=True)
 
 
-@pytest.mark.thinned(3)
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("shape", [(1, 0, 1), (3, 0, 2), (1, 1, 0)])
 @pytest.mark.parametrize("layout", ["as it is", "reversed"])
 def test_strides_of_empty_reductions(shape, layout):
@@ -111,7 +111,7 @@ SLICED = {
 }
 
 
-@pytest.mark.thinned(4)
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("name", SLICED)
 def test_strides_of_a_size_that_is_computed(name):
     """One graph for all n, because no guard says that min(n, 4) is not 0."""

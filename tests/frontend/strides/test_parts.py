@@ -39,7 +39,7 @@ def test_values(dtype, dynamic):
     torch.testing.assert_close(run(x, y), function(x, y))
 
 
-@pytest.mark.thinned(3)
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("dynamic", [False, True])
 @pytest.mark.parametrize("groups", [1, 2, 6])
 def test_a_shuffle_copies(groups, dynamic):

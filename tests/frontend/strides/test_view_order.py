@@ -57,7 +57,7 @@ def strides(x):
 @pytest.mark.parametrize("dynamic", [False, True])
 @pytest.mark.parametrize("given", INPUTS)
 @pytest.mark.parametrize("seed", range(8))
-@pytest.mark.thinned(4)
+@pytest.mark.thinned(2)
 def test_gradients_have_eagers_strides(seed, given, dynamic):
     check(program_of(random.Random(f"{seed} {given}")), given, dynamic)
 
@@ -70,6 +70,7 @@ def test_a_view_that_is_returned_twice():
     check(program, "leaf")
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("several", [torch.max, torch.sort, torch.cummax, torch.topk])
 def test_what_gives_several_tensors_computes(several):
     """Before the view: `max(dim)` is one node of two tensors."""

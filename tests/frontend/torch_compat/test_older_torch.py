@@ -86,7 +86,7 @@ def test_what_is_filled_keeps_its_strides(fill, grad):
     check_in_eager(lambda x: FILLS[fill](x + 1) + x[:, :, :1], x)
 
 
-@pytest.mark.thinned(4)
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("order", [0, 0.5, 1, 2, 3, float("inf")])
 @pytest.mark.parametrize("shape", [(1,), (1, 1), (3, 1), (1, 3)])
 def test_the_norm_of_one_element_has_eagers_sizes(order, shape):

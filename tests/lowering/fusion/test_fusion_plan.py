@@ -73,7 +73,7 @@ def test_what_is_forbidden_is_in_no_kernel():
     assert forbidden > 10
 
 
-@pytest.mark.thinned(5)
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("seed", range(10))
 def test_what_is_forced_is_right_or_refused(seed):
     """Each refusal of a random program, forced: one for cost becomes a kernel that gives what eager gives; else one line says why not."""

@@ -47,7 +47,7 @@ def test_bytes_saved_add_up(name):
         assert less == said and any(less.values())
 
 
-@pytest.mark.thinned(6)
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("seed", range(12))
 def test_bytes_saved_of_random_programs_add_up(seed):
     program, inputs, dynamic = *random_program(Random(seed), 14), seed % 2 == 0

@@ -30,6 +30,7 @@ def programs():
         yield f"random {seed}", program, inputs
 
 
+@pytest.mark.thinned(8)
 @pytest.mark.parametrize(("program", "inputs"), [pytest.param(*p, id=name) for name, *p in programs()])
 def test_next_readers(program, inputs, monkeypatch):
     asked = []

@@ -63,6 +63,7 @@ def almost_alike() -> str:
     return lines_apart(imported.module.operation.get_asm(enable_debug_info=True, use_local_scope=True))
 
 
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize("text", [*(partial(repeated, seed) for seed in range(6)), almost_alike])
 def test_it_is_what_each_pair_becomes_by_itself(text, monkeypatch):
     with context():

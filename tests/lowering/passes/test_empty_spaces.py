@@ -33,7 +33,7 @@ def program(fold: str, written: bool, other: tuple[int, ...]):
     return function
 
 
-@pytest.mark.thinned(4)
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("fold", FOLDS)
 @pytest.mark.parametrize("shape", SHAPES)
 def test_folds_over_nothing(shape, fold):
@@ -54,6 +54,7 @@ REINDEXED = {
 }
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("dynamic", [False, True])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int8])
 @pytest.mark.parametrize("name", REINDEXED)

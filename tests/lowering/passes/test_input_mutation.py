@@ -148,6 +148,7 @@ TWICE: list[Callable] = [
 ]
 
 
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize("made", range(len(TWICE)))
 @pytest.mark.parametrize("own", [False, True])
 def test_a_call_that_reads_what_it_would_change(made, own):

@@ -28,7 +28,7 @@ RESULTS = {
 }
 
 
-@pytest.mark.thinned(6)
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("results", RESULTS)
 @pytest.mark.parametrize("source", SOURCES)
 def test_memory(source, results):

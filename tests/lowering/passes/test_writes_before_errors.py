@@ -51,14 +51,14 @@ def left(fail: Callable, write: Callable, backend: str | None, before: bool) -> 
     return b
 
 
-@pytest.mark.thinned(5)
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize(("fail", "write"), list(itertools.product(FAILS, WRITES)))
 def test_a_write_after_an_error(fail, write):
     found = left(FAILS[fail], WRITES[write], "mlirc", before=False)
     torch.testing.assert_close(found, left(FAILS[fail], WRITES[write], None, before=False))
 
 
-@pytest.mark.thinned(4)
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize(("fail", "write"), list(itertools.product(FAILS, [w for w in WRITES if w != "of what fails"])))
 def test_a_write_before_an_error(fail, write):
     """aot_eager writes at the end of a graph, eager at once: both will do."""

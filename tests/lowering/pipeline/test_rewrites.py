@@ -56,6 +56,7 @@ def test_every_pass_has_a_file():
     assert ours <= set(BY_PASS), f"no file of tests/filecheck runs {sorted(ours - set(BY_PASS))}"
 
 
+@pytest.mark.thinned(24)
 @pytest.mark.parametrize(
     "name", sorted(n for n, cls in passes().items() if cls.__module__.startswith("mlirc.lowering."))
 )

@@ -45,7 +45,7 @@ def outcome(function, *args):
     return None
 
 
-@pytest.mark.thinned(10)
+@pytest.mark.thinned(5)
 @pytest.mark.parametrize("name", READERS | WRITERS)
 @pytest.mark.parametrize("index", [[1, 9], [-7, 1]])
 def test_a_bad_index_raises_as_in_eager(name, index):
@@ -69,7 +69,7 @@ FLAT = {  # sources that are the same along dimensions that an index walks: thei
 QUICK = ("expanded columns", "a constant")
 
 
-@pytest.mark.thinned(10)
+@pytest.mark.thinned(5)
 @pytest.mark.parametrize("name", READERS | WRITERS)
 @pytest.mark.parametrize("source", [s if s in QUICK else pytest.param(s, marks=pytest.mark.full) for s in FLAT])
 def test_a_bad_index_raises_where_the_source_is_expanded(name, source):

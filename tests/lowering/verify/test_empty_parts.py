@@ -22,7 +22,7 @@ USES = {
 }
 
 
-@pytest.mark.thinned(4)
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("use", USES)
 @pytest.mark.parametrize("dynamic", [False, True])
 def test_parts_without_elements(use, dynamic):

@@ -69,6 +69,7 @@ def test_an_index_is_at_most_the_number_of_points():
         assert magnitude(parse(index), sizes) >= LARGEST
 
 
+@pytest.mark.thinned(1)
 @pytest.mark.parametrize("rank", [4, 5, pytest.param(6, marks=pytest.mark.full)])
 def test_views_that_merge_many_symbolic_sizes(rank):
     def function(x):

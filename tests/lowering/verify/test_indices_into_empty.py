@@ -54,7 +54,7 @@ def outcome(f: Callable[..., Any], *inputs: torch.Tensor) -> Any:
         return "raised"
 
 
-@pytest.mark.thinned(11)
+@pytest.mark.thinned(6)
 @pytest.mark.parametrize("dynamic", [False, True, "unbacked"])
 @pytest.mark.parametrize("name", CASES)
 def test_as_in_eager(name: str, dynamic: Any) -> None:

@@ -198,6 +198,7 @@ CASES = {
 SHORT = ("late, half, groups", "a table", "cut evenly")
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("name", [x if x in SHORT else pytest.param(x, marks=pytest.mark.full) for x in CASES])
 def test_kernels(name, code):
     check(CASES[name], code)

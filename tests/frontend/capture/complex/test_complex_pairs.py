@@ -58,7 +58,7 @@ def program(seed):
     return fn, (z, y)
 
 
-@pytest.mark.thinned(4)
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("seed", [*range(10), *(pytest.param(n, marks=pytest.mark.full) for n in range(10, 100))])
 def test_moves_and_their_gradients(seed):
     fn, inputs = program(seed)

@@ -133,7 +133,7 @@ def calls(draw):
     )
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(calls(), st.integers(1, 3))
 def test_any_call(call, threads):
     check(*call, threads=threads)
@@ -286,6 +286,7 @@ def test_repeated_keys_are_read_in_place(rows):
     assert [kernel["name"] for kernel in report_of(shared_keys, q, k, v)["kernels"]] == ["attention"]
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
 @pytest.mark.parametrize("form", ["plain", "causal", "mask", "dropout", "shared"])
 def test_training(form, dtype):

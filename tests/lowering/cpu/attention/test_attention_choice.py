@@ -84,7 +84,7 @@ def check(dtype, mask, heads: str, head: int, value: int, dynamic: bool, trainin
         assert (x.double() - z).abs().max() <= limit
 
 
-@pytest.mark.thinned(4)
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("mask", MASKS)
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_heads_of_a_few_elements(dtype, mask):
@@ -92,7 +92,7 @@ def test_heads_of_a_few_elements(dtype, mask):
         check(dtype, mask, heads, 3, 3, dynamic=k == 1, training=k != 1)
 
 
-@pytest.mark.thinned(4)
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("mask", MASKS)
 def test_heads_that_no_kernel_is_written_for(mask):
     check(torch.float32, mask, "plain", 320, 320, dynamic=False, training=False)

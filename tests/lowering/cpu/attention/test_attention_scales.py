@@ -110,6 +110,7 @@ def check(dtype, sizes, gradients, scales, names=None):
             )
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("gradients", [False, True])
 @pytest.mark.parametrize("dtype", DTYPES[:3], ids=str)
 def test_masks_of_positions(dtype, gradients):

@@ -69,7 +69,7 @@ def test_a_transposed_convolution_in_training(name):
     trains_as_eager(Between(channels, filters, keywords), torch.randn(2, 3, 11, 9))
 
 
-@pytest.mark.thinned(4)
+@pytest.mark.thinned(2)
 @torch.no_grad()
 @pytest.mark.parametrize("name", TRANSPOSED)
 def test_a_transposed_convolution_takes_in_norm_and_relu(name):

@@ -76,6 +76,7 @@ def report(module: nn.Module, *inputs) -> dict:
     return graph
 
 
+@pytest.mark.thinned(6)
 @torch.no_grad()
 @pytest.mark.parametrize("name", CONVOLUTIONS)
 @pytest.mark.parametrize("tail", ["alone", "norm", "relu", "norm-relu"])
@@ -89,6 +90,7 @@ def test_values(name, tail, dtype):
     as_good_as_eager(compiled(module)(x), module, x)
 
 
+@pytest.mark.thinned(2)
 @torch.no_grad()
 @pytest.mark.parametrize("affine", [True, False])
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -263,7 +265,7 @@ def test_no_op_is_looked_at_once_a_fold_has_erased_others(monkeypatch):
     assert events.count("fold") == 2 and "look" not in events[events.index("fold") :]
 
 
-@pytest.mark.thinned(4)
+@pytest.mark.thinned(2)
 @torch.no_grad()
 @pytest.mark.parametrize("dynamic", [False, True])
 @pytest.mark.parametrize("name", CONVOLUTIONS)

@@ -94,7 +94,7 @@ def close(made: torch.Tensor, case: Case) -> None:
     assert (made - wanted).norm() <= max(2 * (eager - wanted).norm(), 1e-7 * wanted.norm())
 
 
-@pytest.mark.thinned(5)
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("shape", SHAPES)
 def test_values(shape):
     """And the same bits with any number of threads."""
@@ -173,7 +173,7 @@ def gradients(module: nn.Module, call, x: torch.Tensor) -> list:
     return [result, x.grad, *(p.grad for p in module.parameters())]
 
 
-@pytest.mark.thinned(3)
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("dynamic", [False, True])
 @pytest.mark.parametrize("name", LAYERS)
 def test_training(name, dynamic):

@@ -47,7 +47,7 @@ class Net(nn.Module):
         return nn.functional.hardswish(y) + y
 
 
-@pytest.mark.thinned(6)
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("dynamic", [False, True], ids=["static", "dynamic"])
 @pytest.mark.parametrize("shape", SHAPES)
 def test_values(shape, dynamic):

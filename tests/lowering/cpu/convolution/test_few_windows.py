@@ -43,7 +43,7 @@ FEW = {
 }
 
 
-@pytest.mark.thinned(6)
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("training", (True, False), ids=("training", "inference"))
 @pytest.mark.parametrize("bias", (True, False), ids=("bias", "no bias"))
 @pytest.mark.parametrize("last", (True, False), ids=("channels last", "contiguous"))
@@ -58,6 +58,7 @@ def test_few_windows(name, last, bias, training, monkeypatch):
     assert not any("convolution" in call for graph in found for call in graph["aten"])
 
 
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize("dtype", (torch.float64, torch.float32, torch.bfloat16, torch.float16))
 @pytest.mark.parametrize("training", (True, False), ids=("training", "inference"))
 @pytest.mark.parametrize("bias", (True, False), ids=("bias", "no bias"))

@@ -138,7 +138,7 @@ def test_layers_share_code(kind):
     assert made[0] == made[1] != made[2]
 
 
-@pytest.mark.thinned(6)
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("shape", SHAPES)
 def test_values(kind, shape):
@@ -166,6 +166,7 @@ def test_narrow_vectors(kind):
         close(compile_module(module)(list(case.operands))[0], case)
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("kind", KINDS)
 def test_wide_vectors_lower(kind):
     """For a processor that need not be here: the text is MLIR, and LLVM has code for it."""

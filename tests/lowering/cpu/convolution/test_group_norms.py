@@ -39,7 +39,7 @@ def step(call, x, parameters):
     return [y, *torch.autograd.grad(y.square().sum(), [x, *parameters])]
 
 
-@pytest.mark.thinned(4)
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize(("channels", "groups", "height", "width"), NETS)
 @pytest.mark.parametrize("dynamic", [False, True])
 def test_values_and_gradients(channels, groups, height, width, dynamic):
@@ -67,6 +67,7 @@ def test_infinities_and_nan_stay_in_their_groups():
             torch.testing.assert_close(call(x).isfinite(), net(x).isfinite())
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("groups", [1, 4, 16])
 def test_nothing_is_copied_to_another_order(groups):
     """Each kernel reads and writes images channels last; sums of few channels go over the pixels first."""

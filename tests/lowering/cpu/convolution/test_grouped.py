@@ -145,7 +145,7 @@ def close(made: torch.Tensor, case: Case) -> None:
     assert (made - wanted).norm() <= max(2 * (eager - wanted).norm(), 1e-7 * wanted.norm())
 
 
-@pytest.mark.thinned(6)
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("lanes", widths())
 @pytest.mark.parametrize("name", NAMED)
 def test_values(name, lanes):
@@ -201,6 +201,7 @@ def test_nothing_outside_the_buffers_is_read():
     worker.end()
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("lanes", widths())
 @pytest.mark.parametrize("name", ["4 of 16 lanes", "24", "3 and 5"])
 def test_infinities_stay_in_their_group(name, lanes):
@@ -211,6 +212,7 @@ def test_infinities_stay_in_their_group(name, lanes):
     assert not made.isfinite().all() and made.isfinite().any()
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("lanes", widths())
 @pytest.mark.parametrize("name", ["4 of 16 lanes", "24", "3 and 5"])
 def test_infinite_weights_do_not_reach_the_padding(name, lanes):

@@ -26,7 +26,7 @@ FUNCTIONS = {
 }
 
 
-@pytest.mark.thinned(6)
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("few", (True, False), ids=("few windows", "many"))
 @pytest.mark.parametrize("channels", (4, 96))
 @pytest.mark.parametrize("training", (True, False), ids=("training", "inference"))

@@ -63,7 +63,7 @@ def test_the_maps_give_sums_of_three_taps(m):
     torch.testing.assert_close(made, torch.stack([(d[i : i + 3] * g).sum() for i in range(m)]))
 
 
-@settings(max_examples=8, deadline=None, phases=[Phase.reuse, Phase.generate])
+@settings(max_examples=5, deadline=None, phases=[Phase.reuse, Phase.generate])
 @given(
     st.sampled_from(KINDS),
     st.sampled_from(TILES),
@@ -171,7 +171,7 @@ def test_zeros_have_eager_s_sign():
 # ---- the choice
 
 
-@pytest.mark.thinned(3)
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize(
     ("kind", "sizes", "results"),
     [

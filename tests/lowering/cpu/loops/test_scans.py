@@ -6,6 +6,7 @@ import torch
 pytestmark = pytest.mark.thinned
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("dynamic", [False, True])
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
 @pytest.mark.parametrize("dim", [0, 1, 2])
@@ -30,6 +31,7 @@ SCANS = {
 }
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("dtype", [torch.int8, torch.float32])
 @pytest.mark.parametrize("second", SCANS)
 @pytest.mark.parametrize("first", SCANS)

@@ -66,6 +66,7 @@ def done() -> Done:
     return Done()
 
 
+@pytest.mark.thinned(10)
 @pytest.mark.parametrize("units", [1, 2, 3, 29, 20_000])
 @pytest.mark.parametrize("threads", [1, 2, 3, 8])
 def test_each_unit_is_done_once(done, threads, units):

@@ -95,6 +95,7 @@ def test_erf_between_intervals():
         assert_close(call("erf", lanes, x), torch.erf(x.double()), torch.erf(x))
 
 
+@pytest.mark.thinned(12)
 @pytest.mark.parametrize("name", UNARY)
 def test_error(name):
     x = grid(name)

@@ -44,7 +44,7 @@ def check(kernel: NativeKernel, dtype: torch.dtype, m: int, n: int, k: int, thre
     assert torch.equal(memory.view(bits), before.view(bits)), "it wrote outside of its result"
 
 
-@pytest.mark.thinned(4)
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("m", range(1, 9))
 def test_rows(dtype, m):

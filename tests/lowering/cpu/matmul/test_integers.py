@@ -82,6 +82,7 @@ def compiled(f, *given):
     return torch.compile(f, backend="mlirc", options={"fallback": "error"}, dynamic=False)(*given)
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("m", [1, 5, 8])
 def test_rows_that_are_quantised_as_they_come(m, dtype):

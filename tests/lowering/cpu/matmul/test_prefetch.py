@@ -58,6 +58,7 @@ def covered(lines: set[int], x: torch.Tensor) -> float:
     return sum(line in lines for line in range(first, last + 1)) / (last - first + 1)
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("case", SHAPES)
 def test_what_comes_next_is_asked_for(asked, case, threads):

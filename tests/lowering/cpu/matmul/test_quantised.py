@@ -297,7 +297,7 @@ FORMS = (per_channel, after, packed_mm, grouped, nibbles, symmetric_nibbles, on_
 FORMS += (high_nibbles_first, nibbles_of_int8, integer_zeros, zeros_of_channels)
 
 
-@pytest.mark.thinned(6)
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("dtype", [F32, BF16])
 def test_forms(form, dtype):
@@ -313,7 +313,7 @@ def test_forms(form, dtype):
         assert (out - exact).norm() <= 2 * (eager - exact).norm() + 1e-6 * exact.norm()
 
 
-@pytest.mark.thinned(6)
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("form", FORMS)
 def test_what_is_taken(form):
     with torch.no_grad():
@@ -333,7 +333,7 @@ HALVES = {
 }
 
 
-@pytest.mark.thinned(4)
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("kind", HALVES)
 def test_numbers_of_low_and_high_nibbles(kind):
     """Dequantised before they are stacked: each half has its own scale and zero, or both the same."""
@@ -449,7 +449,7 @@ def unpacked(form, dtype, m, n, k=256):
     return x, *words, scale, torch.arange(n).reshape(-1, 8)[:, [0, 4, 1, 5, 2, 6, 3, 7]].flatten()
 
 
-@pytest.mark.thinned(3)
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("dtype", [F32, BF16])
 @pytest.mark.parametrize("form", [bytes_of_rows, nibbles_of_rows, looked_up, gptq, awq])
 def test_weights_k_n_are_unpacked_in_registers(form, dtype):
@@ -492,7 +492,7 @@ def check_k_n(dtype, m, n, k, vector_bytes=0, threads=1):
     assert (out - exact).norm() <= 2 * (eager - exact).norm() + 1e-6 * exact.norm()
 
 
-@pytest.mark.thinned(4)
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("vector_bytes", WIDTHS)
 @pytest.mark.parametrize("m", range(1, 9))
 def test_weights_k_n_of_any_size(m, vector_bytes):

@@ -30,7 +30,7 @@ def gradient(a, b):
     return a.t().contiguous().t() @ b + 1
 
 
-@pytest.mark.thinned(4)
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("build", [product, linear, gradient])
 @pytest.mark.parametrize(("rows", "k", "columns"), [(256, 300, 768), (70, 1500, 200), (333, 64, 40)])
 def test_same_bits(build, rows, k, columns):
