@@ -126,14 +126,23 @@ def cpu_models() -> str:
     return top + lines(head, body)
 
 
-def cpu_cores() -> str:
-    """Over many cores: times of eager's speed."""
-    rows = read("cpu-cores")
+Speed = Callable[[str, str, int, str], float]
+
+
+def speeds_over_cores(rows: list[Row]) -> Speed:
+    """A function of part, model, threads and backend: times of eager's speed."""
     times = {(r["part"], r["name"], r["threads"], r["backend"]): r["steady"]["median"] for r in rows}
 
     def speed(part: str, model: str, threads: int, backend: str) -> float:
         return times[part, model, threads, "eager"] / times[part, model, threads, backend]
 
+    return speed
+
+
+def cpu_cores() -> str:
+    """Over 16 cores: times of eager's speed."""
+    rows = read("cpu-cores")
+    speed = speeds_over_cores(rows)
     cases = [("inference", 16, "inductor"), ("latency", 16, "inductor"), ("training", 4, ""), ("training", 16, "")]
     body, means = [], []
     for model, title in CPU_MODELS.items():
@@ -146,6 +155,19 @@ def cpu_cores() -> str:
     head = ["times of eager's speed", "inference, 16 threads: Inductor \\| **mlirc**", "batch 1, 16 threads"]
     top = machine(rows).partition(" on ")[2]
     return f"On {top}.\n\n" + lines([*head, "training, 4 threads: **mlirc**", "training, 16 threads"], body)
+
+
+def cpu_many_cores() -> str:
+    """Over 32 and 64 cores: times of eager's speed."""
+    rows = read("cpu-64-cores")
+    speed = speeds_over_cores(rows)
+    cases = [(part, n) for part in ("inference", "latency", "training") for n in (32, 64)]
+    table = [[speed(part, model, n, "mlirc") for part, n in cases] for model in CPU_MODELS]
+    body = [[title, *(f"{x:.2f}" for x in row)] for title, row in zip(CPU_MODELS.values(), table, strict=True)]
+    body.append(["geometric mean", *(f"**{mean(list(column)):.2f}**" for column in zip(*table, strict=True))])
+    head = [f"{title}, {n} threads" for title in ("inference", "batch 1", "training") for n in (32, 64)]
+    top = machine(rows).partition(" on ")[2]
+    return f"On {top}.\n\n" + lines(["times of eager's speed", *head], body)
 
 
 def cpu_more() -> str:
@@ -262,6 +284,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "cpu models": cpu_models,
     "cpu more": cpu_more,
     "cpu cores": cpu_cores,
+    "cpu many cores": cpu_many_cores,
     "first calls": first_calls,
     "gpu models": gpu_models,
     "gpu latency": gpu_latency,
