@@ -1,6 +1,6 @@
 """A convolution, or the gradient of its images, as functions in MLIR text: out[window, o] = x[window's pixels, c] @ w[c, tap, o].
 
-for some panels of filters:              threads split these and the blocks (each_share)
+for some panels of filters:              threads split these and the blocks (each_part)
   pack the panels of w                   they stay in the L2 cache
   for block of windows:                  some whole rows of an image, or some images
     for panel:
@@ -59,7 +59,7 @@ class ForwardWriter(ConvolutionWriter):
         self.panels = self.scratch(c.tiles_at_once * self.panel_rows * c.widest)
         self.sums = self.scratch(c.block_windows * c.widest)
 
-        with self.each_share() as (tiles, blocks), e.parts(tiles, c.tiles_at_once) as some:
+        with self.each_part() as (tiles, blocks), e.parts(tiles, c.tiles_at_once) as some:
             with self.each_panel(some) as (column, panel, k):
                 self.pack_channels(column, panel, self.place(k), e.i64(0), self.of(c.channels))
 
@@ -71,12 +71,12 @@ class ForwardWriter(ConvolutionWriter):
     # ---- threads
 
     @contextmanager
-    def each_share(self) -> Iterator[tuple[Range, Range]]:
+    def each_part(self) -> Iterator[tuple[Range, Range]]:
         """This thread's tiles of filters and blocks of windows.
 
         Threads split the pairs of a tile and a block, which are sorted by tiles (where weights are small: by blocks). A thread has the
-        last blocks of a tile, then some whole tiles, then the first blocks of one more: three shares, of which some are empty. Where
-        each thread has as many whole tiles, or about as many, there are no others, because a share packs its weights.
+        last blocks of a tile, then some whole tiles, then the first blocks of one more: three parts, of which some are empty. Where
+        each thread has as many whole tiles, or about as many, it has no other part, because each part packs its weights.
         """
         c, e, b = self.c, self.e, self.e.index
         self.shrink_blocks()

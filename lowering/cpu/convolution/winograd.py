@@ -4,7 +4,7 @@ A tile of m x k results is computed from n x l points of the transformed domain 
 Each of these points is a matmul [tile, channel] @ [channel, filter]. A *map* is one of the three linear transforms, of pixels, of
 weights, and of products to results.
 
-for some panels of filters:              threads split these and the blocks (ForwardWriter.each_share)
+for some panels of filters:              threads split these and the blocks (ForwardWriter.each_part)
   for block of tiles:                    some rows of tiles of an image, or some images
     for some channels:
       inputs[point, tile, channel] = the maps of each tile's n x l pixels; those outside of the image are 0
@@ -62,7 +62,7 @@ class WinogradWriter(ForwardWriter):
         self.sums = self.scratch(pixels * c.widest)
         self.flags = self.scratch(self.lanes)
 
-        with self.each_share() as (panels, blocks), e.parts(panels, c.tiles_at_once) as some, e.each(*blocks) as number:
+        with self.each_part() as (panels, blocks), e.parts(panels, c.tiles_at_once) as some, e.each(*blocks) as number:
             self.block(some, number, e.index.eq(number, blocks[0]))
 
     def block(self, panels: Range, number: Value, is_first: Value) -> None:
