@@ -31,6 +31,15 @@ def profile_table(rows: list[dict[str, Any]]) -> Table:
             "" if moved is None else f"{1e-6 * moved:.2f}",
             row["kind"],
             Text(row["label"]),
-            Text(" ".join(line.rsplit("/", 1)[-1] for line in row["lines"])),
+            Text(by_file(row["lines"])),
         )
     return table
+
+
+def by_file(lines: list[str]) -> str:
+    """Source lines "PATH:NUMBER" as "model.py:66, 67 loss.py:3": each file once, without its folder."""
+    numbers: dict[str, list[str]] = {}
+    for line in lines:
+        path, _, number = line.rpartition(":")
+        numbers.setdefault(path, []).append(number)
+    return " ".join(f"{path.rsplit('/', 1)[-1]}:{', '.join(found)}" for path, found in numbers.items())

@@ -1,7 +1,6 @@
 """`mlirc compare A B`: two pipelines, or two versions of a pass, on models, on a script's calls or on captured graphs."""
 
 import json
-import shutil
 from typing import Any
 
 import click
@@ -123,11 +122,11 @@ def _subjects(
 
 
 def _compare(subjects: list[Any], a: Any, b: Any, rounds: int, compilations: int, json_file: str | None) -> None:
-    from mlirc.frontend.table_text import table_text
+    from mlirc.frontend.table_text import output_width, table_text
     from mlirc.measurement.comparing import SideFailed, as_json, compare_on, noise_in_words
     from mlirc.measurement.comparison_table import tables_of
 
-    width, to_stderr = max(shutil.get_terminal_size().columns, 148), json_file == "-"
+    width, to_stderr = output_width(148), json_file == "-"
     found, failed = [], []
     for subject in subjects:
         click.echo(f"{subject.name} …", err=True)

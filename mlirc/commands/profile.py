@@ -1,7 +1,6 @@
 """`mlirc profile SCRIPT.py | DIR`: the time of each kernel and call of what a script compiles, or of captured graphs, beside its floor."""
 
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -43,9 +42,9 @@ def profile(subject, arguments, threads, json_file, traceback) -> None:
         if json_file == "-":
             return
         from mlirc.frontend.report.profile_table import profile_table
-        from mlirc.frontend.table_text import table_text
+        from mlirc.frontend.table_text import output_width, table_text
 
-        width = max(shutil.get_terminal_size().columns, 120)
+        width = output_width(120)
         for graph in found:
             total = sum(row["seconds"] for row in graph["rows"])
             title = f"{graph['name']}: {1e6 * total:.1f} us in kernels and calls{disturbed(graph['rows'])}"
