@@ -11,6 +11,7 @@ import torch
 
 from mlirc.codegen.aten.collective_call import NAMESPACE, collective_call
 from mlirc.codegen.aten.dispatcher_call import dispatcher_call
+from mlirc.codegen.aten.out_call import out_call
 from mlirc.codegen.aten.overridden_kernels import computes_otherwise
 from mlirc.codegen.aten.python_call import AtenCall
 from mlirc.codegen.aten.scalar_call import scalar_call
@@ -76,7 +77,7 @@ def native_way(
         except NotNative as reason:
             return None, str(reason)
     why = ""
-    ways = (view_call, random_call, convolution_call, backward_call, scalar_call, routine_call, dispatcher_call)
+    ways = (view_call, random_call, convolution_call, backward_call, scalar_call, out_call, routine_call, dispatcher_call)
     for way in ways[-1:] if computes_otherwise(function) else ways:
         try:
             return way(frame, op, function, operands), ""

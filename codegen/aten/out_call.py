@@ -1,0 +1,60 @@
+"""Native calls of matmuls with Scalars, beta and alpha, by the C shim's routines that write into a tensor which is given.
+
+    addmm(%bias, %x, %y, beta=0.5, alpha=2)
+    %out = aoti_torch_empty_strided(...)       as the result's type says
+    aoti_torch_cpu_addmm_out(%out, %bias, %x, %y, 0.5, 2.0)
+
+The new tensor becomes the result where the routine succeeds. Where it fails, the operator itself is called from Python.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from mlirc.codegen.aten.overridden_kernels import computes_otherwise
+from mlirc.codegen.aten.shim_call import (
+    NativeCall,
+    NotNative,
+    check,
+    given_arguments,
+    gives_real_numbers,
+    one_device,
+    routines,
+    scalar,
+    scalar_of_real,
+    tensor,
+)
+from mlirc.codegen.frame.frame import Frame, HostBuffer, Number
+from mlirc.dialects.core.tensor_types import info_of
+
+aten = torch.ops.aten
+OUT = {aten.addmm.default: aten.addmm.out, aten.baddbmm.default: aten.baddbmm.out}
+
+
+def out_call(frame: Frame, op: Any, function: Any, operands: Sequence[HostBuffer | Number]) -> NativeCall:
+    """The call. Writes nothing yet; raises NotNative."""
+    if function not in OUT:
+        raise NotNative("another operator")
+    kinds, device = check(function, op), one_device(op)
+    name = f"{function._schema.name.removeprefix('aten::')}_out"
+    if routines(device).get(name) != ("AtenTensorHandle",) * 4 + ("double",) * 2:
+        raise NotNative("the C shim has no routine for it")
+    if computes_otherwise(OUT[function]):
+        raise NotNative(f"{OUT[function]}, in whose place it is called, has a kernel that is not PyTorch's")
+    number = scalar_of_real if gives_real_numbers(op) else scalar
+    given = [value for _, value in given_arguments(function, op)]
+    steps = [convert(frame, value, operands) for convert, value in zip([tensor] * 3 + [number] * 2, given, strict=True)]
+    info, made = info_of(op.results[0]), frame.new_handle()
+    signature = "i32 (ptr, ptr, ptr, ptr, double, double)"
+
+    def write(places: list[str]) -> str:
+        frame.shim("aoti_torch_empty_strided", *frame.layout(info), *frame.kind(info), made)
+        arguments = [frame.load("ptr", made), *(x for step in steps for x in step())]
+        return frame.text.call(f"aoti_torch_{device}_{name}", signature, *arguments)
+
+    def take(places: list[str]) -> None:
+        frame.text.line(f"store ptr {frame.load('ptr', made)}, ptr {places[0]}")
+        frame.text.line(f"store ptr null, ptr {made}")
+
+    return NativeCall(kinds, write, take)
