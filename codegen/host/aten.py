@@ -77,7 +77,16 @@ def native_way(
         except NotNative as reason:
             return None, str(reason)
     why = ""
-    ways = (view_call, random_call, convolution_call, backward_call, scalar_call, out_call, routine_call, dispatcher_call)
+    ways = (
+        view_call,
+        random_call,
+        convolution_call,
+        backward_call,
+        scalar_call,
+        out_call,
+        routine_call,
+        dispatcher_call,
+    )
     for way in ways[-1:] if computes_otherwise(function) else ways:
         try:
             return way(frame, op, function, operands), ""
