@@ -62,3 +62,37 @@ def test_a_size_of_overlapping_inputs_that_dynamo_found_to_be_a_number():
         other = a.clone()
         torch.testing.assert_close(compiled(a, a[1:]), program(other, other[1:]))
         torch.testing.assert_close(a, other)
+
+
+CHECKED = {
+    "cholesky": lambda y: torch.linalg.cholesky(y.mT @ y + torch.eye(4)),
+    "inv": lambda y: torch.linalg.inv(y + torch.eye(4) * 9),
+    "solve": lambda y: torch.linalg.solve(y + torch.eye(4) * 9, y),
+}
+
+
+@pytest.mark.thinned(2)
+@pytest.mark.parametrize("name", CHECKED)
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode, torch.enable_grad])
+def test_a_checked_factorization_beside_a_write_to_shared_memory(name, mode):
+    """A check is an effect: for inputs in the same memory AOTAutograd forgot the token that orders it."""
+
+    def program(x, y, w):
+        x.add_(1)
+        return CHECKED[name](y) @ w, x * 2, y
+
+    found = []
+    for function in (program, torch.compile(program, backend="mlirc", options={"fallback": "error"})):
+        torch.manual_seed(0)
+        torch._dynamo.reset()
+        w = torch.randn(4, 4, requires_grad=mode is torch.enable_grad)
+        with mode():
+            x = torch.randn(4, 4)
+            results = function(x, x.t(), w)
+        if w.requires_grad:
+            results[0].square().sum().backward()
+        found.append([x, *results, w.grad])
+    for a, b in zip(*found, strict=True):
+        assert (a is None) == (b is None)
+        if a is not None:
+            torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-4)

@@ -1,0 +1,46 @@
+"""Keeps the order of effects where AOTAutograd traces inputs that share memory as views of one base.
+
+    v.add_(1);  return torch.linalg.cholesky(w)       of inputs v and w in the same memory
+
+For the base it describes the graph anew (`create_synthetic_base_metadata`), and leaves out the tokens, one for each kind of effect, that the
+graph takes and gives back: a call then has a result too many (2.11) or an argument too few (from 2.13 on), under every backend.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any
+
+from mlirc.codegen.abi.reach import Missing, reach
+
+
+def keeping_tokens() -> AbstractContextManager[None]:
+    """Within, the description of a graph of such inputs has the tokens of the one that it is made of."""
+    around = kept_tokens()
+    return nullcontext() if around is None else around()
+
+
+@reach("kept-tokens", instead="a graph with effects whose inputs share memory raises where it writes to one")
+def kept_tokens() -> Callable[[], AbstractContextManager[None]]:
+    import torch._dynamo  # noqa: F401  # imports the next one in its order
+    from torch._functorch._aot_autograd import runtime_wrappers as module
+
+    name = "create_synthetic_base_metadata"
+    if not callable(getattr(module, name, None)):
+        raise Missing(f"there is no {name}")
+
+    @contextmanager
+    def keeping() -> Iterator[None]:
+        plain = getattr(module, name)
+
+        def described(known: Any, *args: Any, **options: Any) -> Any:
+            made, *rest = plain(known, *args, **options)
+            made.tokens = dict(known.tokens)
+            return made, *rest
+
+        setattr(module, name, described)
+        try:
+            yield
+        finally:
+            setattr(module, name, plain)
+
+    return keeping
