@@ -182,6 +182,7 @@ def test_a_file_of_passes_can_be_imported(tmp_path):
     [
         ("csee", r"no pass 'csee', nor is it one of MLIR's; did you mean 'cse'\?$"),
         ("func.func(csee)", "no pass 'csee'"),
+        ("to_kernels", r"no pass 'to_kernels', nor is it one of MLIR's; did you mean 'to-kernels'\?$"),
         (
             "fuse-elementwise{max-op=3}",
             "pass 'fuse-elementwise' has no option 'max-op'; did you mean 'max-ops'\\? its options: max-ops, max-reads",
