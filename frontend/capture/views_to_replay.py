@@ -9,6 +9,7 @@ With gradients it takes parts of an input (`x.chunk(3)`) for new tensors, and vi
 
 Without gradients it takes the graph's result too where a view has a symbol, and makes the user's view by its sizes, strides and offset.
 Of a view that conjugates or negates, the graph has a copy, which begins at 0 and holds the values: such a result is replayed too.
+So are real numbers seen as complex ones, for which it asks that the user's tensor itself has a last dimension of 2.
 """
 
 import operator
@@ -27,12 +28,13 @@ from mlirc.frontend.importer import views
 from mlirc.frontend.importer.result_outputs import Outputs
 from mlirc.frontend.importer.sizes import environment_of, size
 
+PAIRED = torch.ops.aten.view_as_complex.default
 CUT = (torch.ops.aten.detach.default, torch.ops.aten.view.dtype)
 
 
 def with_replays(gm: GraphModule, outputs: Outputs, returned: int, gradients: bool) -> list[tuple[str, Any]]:
     """The outputs of a graph, of which some of the first `returned` become ("replayed", ...): with `gradients` each view of an input
-    that AOTAutograd does not repeat itself, else those that conjugate or negate.
+    that AOTAutograd does not repeat itself, else those that conjugate or negate, or see real numbers as complex ones.
 
     Raises UnsupportedGraph where one of the latter has a view that has no text."""
     made, symbolic = list(outputs), environment_of(gm) is not None
@@ -44,15 +46,26 @@ def with_replays(gm: GraphModule, outputs: Outputs, returned: int, gradients: bo
     for place, (node, (kind, k)) in enumerate(zip(nodes, outputs, strict=False)):
         if kind != "result" or not isinstance(node, Node) or node.op != "call_function":
             continue
-        lazy = symbolic and is_lazy_view(node) and seen_by(node) in inputs
-        found = steps_of(node) if gradients or lazy else None
-        if found is not None and found[0] in (inputs if lazy else own) and (symbolic or is_part(found[1])):
+        needed = symbolic and (is_lazy_view(node) or sees_pairs(node)) and seen_by(node) in inputs
+        found = steps_of(node) if gradients or needed else None
+        if found is not None and found[0] in (inputs if needed else own) and (symbolic or is_part(found[1])):
             names = sources(found[1], placeholders)
             if names is not None:
                 made[place] = "replayed", [k, placeholders.index(inputs[found[0]]), found[1], names]
-        if lazy and made[place][0] != "replayed":
-            raise UnsupportedGraph("a result is a view of an input that negates or conjugates it, under symbolic sizes")
+        if needed and made[place][0] != "replayed":
+            raise UnsupportedGraph(
+                "a result is a view of an input that negates, conjugates or pairs its numbers, under symbolic sizes"
+            )
     return made
+
+
+def sees_pairs(node: Node) -> bool:
+    """Whether a node views pairs of real numbers, which are computed or given, as complex ones."""
+    source = seen_by(node)
+    seen: Any = node
+    while seen is not source and seen.target is not PAIRED:
+        seen = views.viewed(seen)
+    return seen is not source and node.meta["val"].is_complex() and not source.meta["val"].is_complex()
 
 
 def steps_of(node: Node) -> tuple[Node, list] | None:

@@ -92,7 +92,7 @@ def _limit(kind: str, user: Node) -> Limit:
     limit = Limit(-math.inf, math.inf)
     values = [n.meta.get("val") for n in (*user.all_input_nodes, user)]
     for dtype in {x.dtype for x in tree_leaves(values) if isinstance(x, torch.Tensor)} - {*WHOLE_RANGE}:
-        if not dtype.is_floating_point:
+        if not (dtype.is_floating_point or dtype.is_complex):
             room = {torch.int64: SMALL, torch.int32: 2**30}.get(dtype)
             if room is not None:
                 limit = limit.within(Limit(-room, room, finite=True))

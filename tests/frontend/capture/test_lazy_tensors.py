@@ -256,3 +256,40 @@ def test_views_of_inputs_under_symbolic_sizes(part, written):
             seen.append((facts, {n: y.clone() for n, y in made.items()}))
         assert seen[0][0] == seen[1][0]
         torch.testing.assert_close(seen[1][1], seen[0][1])
+
+
+PAIRS = {
+    "pairs": lambda x: torch.view_as_complex(x.unflatten(-1, (-1, 2))),
+    "pairs of rows, turned": lambda x: torch.view_as_complex(x[1:].unflatten(1, (-1, 2))).mT,
+    "pairs, then conjugated": lambda x: torch.view_as_complex(x.unflatten(-1, (-1, 2)))[:, 1:].conj(),
+    "pairs, then real": lambda x: torch.view_as_complex(x.unflatten(-1, (-1, 2))).imag,
+}
+
+
+@pytest.mark.thinned(3)
+@pytest.mark.parametrize("requires_grad", [True, False])
+@pytest.mark.parametrize("how", ["given", "written", "computed"])
+def test_real_numbers_seen_as_complex_ones_under_symbolic_sizes(how, requires_grad):
+    """Results lie where eager's do, and gradients go through them."""
+
+    def program(x):
+        if how == "written":
+            x.mul_(2)
+        y = x * 2 if how == "computed" else x
+        return [view(y) for view in views] + [y] * (how == "computed")
+
+    views = [view for name, view in PAIRS.items() if how != "written" or "conjugated" not in name]
+    compiled = torch.compile(program, backend="mlirc", dynamic=True, options={"fallback": "error"})
+    for size in (4, 6):
+        seen = []
+        for function in (program, compiled):
+            leaf = torch.arange(3.0 * size).view(3, size).requires_grad_(requires_grad)
+            x = leaf * 1
+            made = function(x)
+            start = (made[-1] if how == "computed" else x).data_ptr()
+            facts = [(y.is_conj(), y.dtype, y.shape, y.stride(), y.data_ptr() - start) for y in made]
+            if requires_grad:
+                torch.stack([y.real.sum() for y in made]).sum().backward()
+            seen.append((facts, [y.detach().clone() for y in made], leaf.grad))
+        assert seen[0][0] == seen[1][0]
+        torch.testing.assert_close(seen[1][1:], seen[0][1:])

@@ -426,3 +426,16 @@ def test_every_part_of_an_expression_is_checked():
         for n in (3, 5, 2**31, 2**40 + 1, 2**62, 2**63 - 1, -(2**40) - 3):
             x = torch.arange(3)
             assert torch.equal(compiled(x, n), function(x, n)), (name, n)
+
+
+@pytest.mark.parametrize("number", [3, 0.5])
+def test_numbers_beside_complex_ones_of_two_halves(number):
+    def program(x, n):
+        return torch.where(x <= 0.1, 7, torch.complex(x, x)), torch.complex(x, x).fill_(n), torch.complex(x, x) * n
+
+    compiled = torch.compile(program, backend="mlirc", dynamic=True, options={"fallback": "error"})
+    x = torch.randn(4, 5).half()
+    for n in (number, number + 2):
+        for y, z in zip(compiled(x, n), program(x, n), strict=True):
+            assert y.dtype == z.dtype
+            torch.testing.assert_close(y.to(torch.complex64), z.to(torch.complex64), equal_nan=True)
