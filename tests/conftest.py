@@ -33,6 +33,18 @@ def pytest_configure(config):
     sampling.EVERYTHING = bool(config.option.markexpr)
 
 
+def pytest_pycollect_makeitem(name, obj):
+    """A function that is `full` with all of its cases has tens of thousands: no items are made of them where none would run."""
+    if not sampling.EVERYTHING and name.startswith("test") and any(x.name == "full" for x in _marks(obj)):
+        return []
+    return None
+
+
+def _marks(obj):
+    marks = getattr(obj, "pytestmark", ())
+    return marks if isinstance(marks, list) else ()
+
+
 def pytest_collection_modifyitems(config, items):
     """`full` tests, and all cases of `thinned` ones, run when a marker expression asks for them (`make test-all`), and never
     by accident. SHARD=i/n: a part."""

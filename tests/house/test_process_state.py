@@ -85,7 +85,7 @@ told("after", before, process_state.full())
 fails("mlirc")
 put_back()
 told("error", before, process_state.full())
-for number in range(1, 5):
+for number in (1, 3):
     interrupted("mlirc", number)
 put_back()
 told("interrupt", before, process_state.full())

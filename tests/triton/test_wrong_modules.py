@@ -96,7 +96,7 @@ def test_the_seeds_run_and_some_mutants():
     ends = {seed.name: worker.run(seed) for seed in given}
     worker.end()
     assert {name: end for name, end in ends.items() if not re.fullmatch(r"ran [1-9]\d*", end)} == {}
-    _, found = holes(15, 1, given)
+    _, found = holes(8, 1, given)
     assert found == []
 
 
