@@ -98,6 +98,7 @@ def test_what_a_gpu_alone_has():
         call(aten._thnn_fused_gru_cell.default, (x, x, x), {})
 
 
+@pytest.mark.thinned(1)
 @pytest.mark.parametrize("half", [False, True], ids=["float32", "bfloat16"])
 def test_a_graph_with_attention_is_checked(half, tmp_path):
     """Forward and backward, drawn inputs, against float64: the graph of a GPU, where there is none."""

@@ -30,6 +30,7 @@ def test_decoding(name, dtype):
     assert error_of(given, wanted).within(error_of(eager, wanted), dtype)
 
 
+@pytest.mark.thinned(1)
 @pytest.mark.parametrize("cache", CACHES)
 def test_no_attention_is_a_library_call(cache):
     decoding = decoder("llama", cache, torch.float32, small=True)

@@ -80,6 +80,7 @@ def integers(x, n):
     return x // 3, x % -3, x // -1, x % -1, x << 40, x >> 70, x.abs(), x.float().mul(3e9).to(x.dtype), x.sum(0), x * n
 
 
+@pytest.mark.thinned(1)
 @pytest.mark.parametrize("dynamic", [False, True])
 def test_kernels_make_no_poison(dynamic, monkeypatch):
     texts, translate = [], mlir_translation.translate

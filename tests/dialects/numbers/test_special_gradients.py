@@ -60,6 +60,7 @@ def gradients_of(program, x: torch.Tensor, incoming: torch.Tensor) -> list[torch
     return [x.grad for x, _ in zip(xs, made, strict=False)]
 
 
+@pytest.mark.thinned(1)
 @pytest.mark.parametrize(
     "dtype",
     [pytest.param(x, marks=pytest.mark.full) if x in (torch.float64, torch.float16) else x for x in FLOATS],

@@ -36,6 +36,7 @@ print("compiled without a compiler")
 """
 
 
+@pytest.mark.thinned(1)
 @pytest.mark.parametrize("way", ["inference", "training"])
 @pytest.mark.parametrize("name", ["mlp", pytest.param("bert", marks=pytest.mark.full), "resnet"])
 def test_no_compiler(name, way, tmp_path):

@@ -53,7 +53,7 @@ def program(seed):
     return run
 
 
-@pytest.mark.thinned(3)
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("dynamic", [False, True])
 @pytest.mark.parametrize("seed", range(6))
 def test_chains_of_views(seed, dynamic):

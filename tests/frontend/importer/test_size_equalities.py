@@ -330,7 +330,7 @@ LENGTHS = {  # of which two are as long at some sizes: a guard says so
 SOME = ("half", "second of three", "pooled")
 
 
-@pytest.mark.thinned(2)
+@pytest.mark.thinned(1)
 @pytest.mark.parametrize("name", [x if x in SOME else pytest.param(x, marks=pytest.mark.full) for x in LENGTHS])
 def test_parts_that_are_as_long(name):
     """Of 4, the chunks ((s + 2)//3) and s - (s + 2)//3 are 2 both: each is to be written as the other."""

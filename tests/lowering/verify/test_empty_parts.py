@@ -90,7 +90,7 @@ MODULO = {
 }
 
 
-@pytest.mark.thinned(2)
+@pytest.mark.thinned(1)
 @pytest.mark.parametrize("part", PERHAPS_EMPTY)
 def test_indices_modulo_a_size_that_may_be_0(part):
     for use in some(tuple(MODULO), 2):

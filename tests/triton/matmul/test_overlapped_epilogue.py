@@ -49,6 +49,7 @@ def test_what_is_not_written_in_turns():
     assert ["gluon" in x.source for x in kernels] == [True, False, False, False]
 
 
+@pytest.mark.thinned(1)
 @pytest.mark.parametrize(
     "kernel",
     [

@@ -67,7 +67,7 @@ STEPS = [
 ]
 
 
-@pytest.mark.thinned(3)
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("seed", range(12))
 def test_chains_and_their_gradients(seed):
     fn, inputs = chain(seed)
