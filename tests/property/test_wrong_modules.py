@@ -69,10 +69,17 @@ class Worker:
         self.process.wait()
 
 
-def holes(count: int, seed: int, given: tuple[Seed, ...]) -> tuple[Counter, list[tuple[str, str, str]]]:
+@pytest.fixture(scope="module")
+def worker():
+    made = Worker()
+    yield made
+    made.end()
+
+
+def holes(worker: Worker, count: int, seed: int, given: tuple[Seed, ...]) -> tuple[Counter, list[tuple[str, str, str]]]:
     """How often each end came, and mutants that are holes: the name of the seed, what became of it, the text."""
     chance = random.Random(seed)
-    worker, ends, found = Worker(), Counter(), []
+    ends, found = Counter(), []
     for _ in range(count):
         of = chance.choice(given)
         mutant = mutate(of.text, chance)
@@ -80,25 +87,22 @@ def holes(count: int, seed: int, given: tuple[Seed, ...]) -> tuple[Counter, list
         ends[end.split()[0].strip(":")] += 1
         if end.startswith(HOLES):
             found.append((of.name, end, mutant))
-    worker.end()
     return ends, found
 
 
-def others(given: tuple[Seed, ...], *ends: str) -> dict[str, str]:
+def others(worker: Worker, given: tuple[Seed, ...], *ends: str) -> dict[str, str]:
     """What became of modules that are right, where it is none of `ends`."""
-    worker = Worker()
     found = {seed.name: worker.run(seed) for seed in given}
-    worker.end()
     return {name: end for name, end in found.items() if end not in ends}
 
 
-def test_some_seeds_run():
-    assert others(seeds(QUICK), "ran") == {}
+def test_some_seeds_run(worker):
+    assert others(worker, seeds(QUICK), "ran") == {}
 
 
 @pytest.mark.full
-def test_the_seeds_run():
-    assert others(seeds(), "ran") == {}
+def test_the_seeds_run(worker):
+    assert others(worker, seeds(), "ran") == {}
 
 
 WRONG = """func.func @graph(%x: tensor<16xf32>) -> tensor<16xf32> attributes {{mlirc.arena = "128"}} {{
@@ -113,27 +117,29 @@ WRONG = """func.func @graph(%x: tensor<16xf32>) -> tensor<16xf32> attributes {{m
 
 
 @pytest.mark.parametrize("trusted", [True, False])
-def test_the_guards_see_a_wrong_access(trusted):
+def test_the_guards_see_a_wrong_access(worker, trusted):
     """Without verifiers, one element past a slot of the arena, and past a result; with them both are refused."""
-    worker = Worker(*["--trust"] * trusted)
+    if trusted:
+        worker = Worker("--trust")
     for slot, result in ((16, 16), (15, 16), (16, 15)):
         found = worker.run(Seed("", WRONG.format(slot=slot, result=result)))
         if slot == result:
             assert found == "ran"
         else:
             assert found.startswith("odd: wrote beside" if trusted else "refused")
-    worker.end()
+    if trusted:
+        worker.end()
 
 
 @pytest.mark.parametrize("seed", [1])
-def test_some_mutants(seed):
-    _, found = holes(20, seed, seeds(QUICK))
+def test_some_mutants(worker, seed):
+    _, found = holes(worker, 20, seed, seeds(QUICK))
     assert found == []
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("seed", range(100, 120))
-def test_many_mutants(seed):
-    ends, found = holes(1000, seed, (*seeds(), *files()))
+def test_many_mutants(worker, seed):
+    ends, found = holes(worker, 1000, seed, (*seeds(), *files()))
     assert found == []
     assert ends["ran"] >= 200

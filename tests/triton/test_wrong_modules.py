@@ -55,9 +55,16 @@ def seeds(names: tuple[str, ...] = tuple(module_seeds.PROGRAMS)) -> tuple[Seed, 
     return tuple(found)
 
 
-def holes(count: int, seed: int, given: tuple[Seed, ...]) -> tuple[Counter, list[tuple[str, str, str]]]:
+@pytest.fixture(scope="module")
+def worker():
+    made = Worker(program=PROGRAM)
+    yield made
+    made.end()
+
+
+def holes(worker: Worker, count: int, seed: int, given: tuple[Seed, ...]) -> tuple[Counter, list[tuple[str, str, str]]]:
     chance = Random(seed)
-    worker, ends, found = Worker(program=PROGRAM), Counter(), []
+    ends, found = Counter(), []
     for _ in range(count):
         of = chance.choice(given)
         mutant = mutate(of.text, chance)
@@ -65,7 +72,6 @@ def holes(count: int, seed: int, given: tuple[Seed, ...]) -> tuple[Counter, list
         ends[end.split()[0].strip(":")] += 1
         if end.startswith(HOLES):
             found.append((of.name, end, mutant))
-    worker.end()
     return ends, found
 
 
@@ -81,28 +87,28 @@ WRONG = """func.func @graph(%x: X) -> X attributes {mlirc.arena = "0"} {
 
 
 @pytest.mark.parametrize("trusted", [True, False])
-def test_the_guards_see_a_wrong_access(trusted):
+def test_the_guards_see_a_wrong_access(worker, trusted):
     """Of a page's last element and one more, where no verifier is asked."""
-    worker = Worker(*["--trust"] * trusted, program=PROGRAM)
+    if trusted:
+        worker = Worker("--trust", program=PROGRAM)
     found = worker.run(Seed("", WRONG))
-    worker.end()
+    if trusted:
+        worker.end()
     assert found.startswith("died" if trusted else "refused")
 
 
-def test_the_seeds_run_and_some_mutants():
+def test_the_seeds_run_and_some_mutants(worker):
     given = seeds(QUICK)
     assert len(given) >= 6
-    worker = Worker(program=PROGRAM)
     ends = {seed.name: worker.run(seed) for seed in given}
-    worker.end()
     assert {name: end for name, end in ends.items() if not re.fullmatch(r"ran [1-9]\d*", end)} == {}
-    _, found = holes(8, 1, given)
+    _, found = holes(worker, 8, 1, given)
     assert found == []
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("seed", range(4))
-def test_many_mutants(seed):
-    ends, found = holes(300, seed, seeds())
+def test_many_mutants(worker, seed):
+    ends, found = holes(worker, 300, seed, seeds())
     assert found == []
     assert ends["ran"] >= 40
