@@ -7,6 +7,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from tests.fuzz import compare
 from tests.fuzz.calls import in_thread
 from tests.fuzz.compare import different
 from tests.fuzz.judge import another_attention
@@ -400,3 +401,13 @@ def test_what_cancels_in_a_half_type_may_be_what_is_left_in_a_wider_one():
     wide = F.binary_cross_entropy_with_logits(x.double(), target.double(), reduction="none")
     assert (loss(x) < wide / 100).all()
     assert any(torch.allclose(y.double(), wide, rtol=0.05) for y in draws(loss, x))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.complex64, torch.int64])
+def test_many_values_are_compared_in_parts(dtype, monkeypatch):
+    one = torch.randn(7, 9).mul(4).to(dtype).mT
+    other, found = one + (torch.arange(7) == 3).to(dtype), [one, one + (torch.arange(9) == 5).to(dtype)[:, None]]
+    whole = [different(one, other, noisy) for noisy in (None, found)]
+    monkeypatch.setattr(compare, "PART", 10)
+    for noisy, expected in zip((None, found), whole, strict=True):
+        assert torch.equal(different(one, other, noisy), expected) and expected.any()
