@@ -6,6 +6,7 @@ For the base it describes the graph anew (`create_synthetic_base_metadata`), and
 graph takes and gives back: a call then has a result too many (2.11) or an argument too few (from 2.13 on), under every backend.
 """
 
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
@@ -28,19 +29,25 @@ def kept_tokens() -> Callable[[], AbstractContextManager[None]]:
     if not callable(getattr(module, name, None)):
         raise Missing(f"there is no {name}")
 
+    plain, lock, within = getattr(module, name), threading.Lock(), set[object]()
+
+    def described(known: Any, *args: Any, **options: Any) -> Any:
+        made, *rest = plain(known, *args, **options)
+        made.tokens = dict(known.tokens)
+        return made, *rest
+
     @contextmanager
     def keeping() -> Iterator[None]:
-        plain = getattr(module, name)
-
-        def described(known: Any, *args: Any, **options: Any) -> Any:
-            made, *rest = plain(known, *args, **options)
-            made.tokens = dict(known.tokens)
-            return made, *rest
-
-        setattr(module, name, described)
+        mine = object()
+        with lock:
+            within.add(mine)
+            setattr(module, name, described)
         try:
             yield
         finally:
-            setattr(module, name, plain)
+            with lock:
+                within.remove(mine)
+                if not within:  # else another thread's trace needs it
+                    setattr(module, name, plain)
 
     return keeping

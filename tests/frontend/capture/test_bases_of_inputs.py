@@ -96,3 +96,19 @@ def test_a_checked_factorization_beside_a_write_to_shared_memory(name, mode):
         assert (a is None) == (b is None)
         if a is not None:
             torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-4)
+
+
+def test_traces_that_overlap_leave_pytorchs_function_as_it_was():
+    """As those of two threads: the first to end does not take from the other what it needs, nor the last leave it behind."""
+    from torch._functorch._aot_autograd import runtime_wrappers  # after torch._dynamo
+
+    from mlirc.frontend.torch_compat.aot_autograd.kept_tokens import keeping_tokens
+
+    plain = runtime_wrappers.create_synthetic_base_metadata
+    first, second = keeping_tokens(), keeping_tokens()
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    assert runtime_wrappers.create_synthetic_base_metadata is not plain
+    second.__exit__(None, None, None)
+    assert runtime_wrappers.create_synthetic_base_metadata is plain
