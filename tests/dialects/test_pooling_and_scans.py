@@ -45,6 +45,45 @@ def test_max_pool_backward(arguments, dtype, dynamic):
     check(function, grad, x, index, dynamic=dynamic)
 
 
+@DYNAMIC
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("divisor", [None, 5])
+@pytest.mark.parametrize(
+    ("window", "padding"), [([2, 2], [0, 0]), ([3, 3], [1, 1]), ([1, 5], [0, 2]), ([3, 2], [0, 1])]
+)
+def test_avg_pool_backward(window, padding, divisor, dtype, dynamic):
+    """Windows one element apart; the gradient has a NaN, and elements whose sum is infinite where that of their parts is not."""
+    x = torch.randn(2, 3, 7, 9).to(dtype)
+    grad = torch.randint(-8, 9, aten.avg_pool2d.default(x, window, [1, 1], padding).shape).to(dtype)
+    grad[1, 2, 1, 1] = float("nan")
+    grad[0, 0, 2:4, 2:4] = torch.finfo(dtype).max / 2
+
+    def function(grad, x):
+        return aten.avg_pool2d_backward.default(grad, x, window, [1, 1], padding, False, True, divisor)
+
+    rtol, atol = (2e-2, 1e-1) if dtype == torch.bfloat16 else (2e-6, 1e-5)  # eager rounds each sum
+    check(function, grad, x, dynamic=dynamic, rtol=rtol, atol=atol)
+
+
+def test_other_gradients_of_avg_pool():
+    x = torch.randn(1, 2, 5, 4, 6)
+    y = aten.avg_pool3d.default(x, [3, 2, 2], [1, 1, 1], [1, 0, 0])
+    check(lambda y, x: aten.avg_pool3d_backward.default(y, x, [3, 2, 2], [1, 1, 1], [1, 0, 0], False, True, None), y, x)
+    for stride, inside in [([1, 1, 1], True), ([2, 2, 2], False)]:
+        y = aten.avg_pool3d.default(x, [3, 2, 2], stride, [1, 0, 0])
+        function = lambda y, x: aten.avg_pool3d_backward.default(
+            y,
+            x,
+            [3, 2, 2],
+            stride,  # noqa: B023
+            [1, 0, 0],
+            False,
+            not inside,  # noqa: B023
+            None,
+        )
+        check(function, y, x, aten=True)
+
+
 def test_max_pool_of_infinities_and_nan():
     x = torch.full((1, 1, 5, 5), -float("inf"))
     x[0, 0, 4, 4] = float("nan")

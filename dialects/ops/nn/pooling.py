@@ -1,4 +1,4 @@
-"""Pooling over windows of the last dimensions, and the gradient of the largest element; that of a mean goes to ATen.
+"""Pooling over windows of the last dimensions, and the gradients of the largest element and of means one element apart.
 
 The window is unrolled: the kernel has no inner dimension, runs along the result's rows, and fuses with what follows.
 """
@@ -257,6 +257,32 @@ def avg_pool(g, rank, x, window, stride=(), padding=0, ceil_mode=False, count_in
     attributes["divisor"] = str(divisor_override or ("window" if count_include_pad else "inside"))
     result = TensorInfo(g.out.dtype, g.out.shape, device=g.out.device)
     return create("avg_pool", [x], [type_of(result)], attributes).out
+
+
+@imports(aten.avg_pool2d_backward.default)
+def avg_pool2d_backward(g, grad, x, *arguments):
+    return avg_pool_backward(g, 2, grad, x, *arguments)
+
+
+@imports(aten.avg_pool3d_backward.default)
+def avg_pool3d_backward(g, grad, x, *arguments):
+    return avg_pool_backward(g, 3, grad, x, *arguments)
+
+
+def avg_pool_backward(g, rank, grad, x, window, stride, padding, ceil_mode, count_include_pad, divisor_override):
+    """The gradient of means of windows one element apart: sums of the same windows over `grad`, of which each begins where the last that holds
+    an element does."""
+    need_floats(grad, x)
+    attributes = window_attributes(rank, window, stride or window, padding, 1)
+    window, stride, padding = (symbols.parse_numbers(attributes[name]) for name in ("window", "stride", "padding"))
+    if any(step != 1 for step in stride):
+        raise NotOurs("the gradient of avg_pool with strides: ATen reads each of its elements once")
+    if any(padding) and not (count_include_pad or divisor_override):
+        raise NotOurs("the gradient of avg_pool whose means are of fewer elements at the edge")
+    part = g.div(g.cast(grad, opmath(info_of(grad).dtype)), divisor_override or math.prod(window))
+    attributes["padding"] = symbols.print_list([n - 1 - before for n, before in zip(window, padding, strict=True)])
+    result = TensorInfo(info_of(part).dtype, info_of(x).shape, device=info_of(x).device)
+    return create("avg_pool", [part], [type_of(result)], attributes | {"divisor": "1"}).out
 
 
 @imports(aten._adaptive_avg_pool2d.default, aten._adaptive_avg_pool3d.default)
