@@ -16,7 +16,7 @@ import functools
 import weakref
 from collections.abc import Callable, Iterator, Sequence, Set
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from operator import attrgetter, itemgetter
 from typing import Any
 
@@ -95,12 +95,14 @@ class NotedCall:
     versions  of those arguments that are tensors, and whose values the results depend on
     drawn     the random numbers that it took, if any
     why_not   why the graph cannot run again
+    undefined the results that the last backward pass had no gradient of, where autograd makes zeros for them
     """
 
     args: list[Any]
     versions: list[int]
     drawn: Drawn | None
     why_not: str = ""
+    undefined: list[int] = field(default_factory=list)
 
 
 class Graph:
@@ -249,7 +251,10 @@ def with_second_gradients(
 
     def differentiate(node: Any, gradients: list, first: Callable[[], Any]) -> Any:
         call = getattr(node, "given", None)
-        return first() if call is None else differentiable(graph, call, node, gradients, first)
+        if call is None:
+            return first()
+        gradients = [None if k in call.undefined else x for k, x in enumerate(gradients)]
+        return differentiable(graph, call, node, gradients, first)
 
     @functools.wraps(run)
     def call(*args: Any) -> Any:
@@ -262,6 +267,7 @@ def with_second_gradients(
         else:
             calls.differentiate_with(node, differentiate)
             node.given = given = NotedCall(list(args), versions_of(chosen(args)), graph.drawn(before))
+            calls.note_undefined(node, given.undefined)
             for k in weak:
                 given.args[k] = Reference(given.args[k])
             for k, x in old:

@@ -12,6 +12,7 @@ import torch
 from torch.compiler import disable
 
 from mlirc.frontend.torch_compat.aot_autograd import compiled_autograd
+from mlirc.frontend.torch_compat.aot_autograd.undefined_tangents import takes_none
 
 Differentiate = Callable[[Any, list, Callable[[], tuple]], tuple]
 """Of (node, gradients of results, first): the gradients of inputs, `first()`, with a history."""
@@ -66,6 +67,17 @@ def differentiate_with(node: Any, differentiate: Differentiate) -> None:
 
     function.backward = staticmethod(disable(backward, reason="is compiled"))
     function.differentiate = differentiate
+
+
+def note_undefined(node: Any, undefined: list[int]) -> None:
+    """Has `undefined` say, in each backward pass, of which results of the call there is no gradient, where autograd makes zeros for them: a gradient
+    of these is 0, where eager's is None."""
+    if not takes_none(type(node)._forward_cls):
+
+        def note(gradients: Sequence[Any]) -> None:
+            undefined[:] = [k for k, x in enumerate(gradients) if x is None]
+
+        node.register_prehook(note)
 
 
 def returns_more_or_less(node: Any, hidden: Collection[int], written: Collection[int]) -> bool:
