@@ -12,7 +12,12 @@ import torch
 from torch.compiler import disable
 
 from mlirc.frontend.torch_compat.aot_autograd import compiled_autograd
-from mlirc.frontend.torch_compat.aot_autograd.undefined_tangents import takes_none
+from mlirc.frontend.torch_compat.aot_autograd.undefined_tangents import (
+    give_zeros_to_compiled_autograd,
+    has_plain_tensors,
+    takes_none,
+    zeros_of,
+)
 
 Differentiate = Callable[[Any, list, Callable[[], tuple]], tuple]
 """Of (node, gradients of results, first): the gradients of inputs, `first()`, with a history."""
@@ -54,9 +59,15 @@ def differentiate_with(node: Any, differentiate: Differentiate) -> None:
     first = function.backward
 
     def backward(ctx: Any, *given: Any) -> Any:
+        boxed = len(given) == 1 and isinstance(given[0], list)
+        if (undefined := getattr(ctx, "undefined", None)) is not None:
+            gradients = given[0] if boxed else list(given)
+            undefined[:] = [k for k, x in enumerate(gradients) if x is None]
+            for k in undefined:
+                gradients[k] = zeros_of(ctx, k)
+            given = given if boxed else tuple(gradients)
         if not torch.is_grad_enabled() or compiled_autograd.is_on():
             return first(ctx, *given)
-        boxed = len(given) == 1 and isinstance(given[0], list)
         gradients = list(given[0] if boxed else given)
 
         def once() -> Any:
@@ -70,14 +81,14 @@ def differentiate_with(node: Any, differentiate: Differentiate) -> None:
 
 
 def note_undefined(node: Any, undefined: list[int]) -> None:
-    """Has `undefined` say, in each backward pass, of which results of the call there is no gradient, where autograd makes zeros for them: a gradient
-    of these is 0, where eager's is None."""
-    if not takes_none(type(node)._forward_cls):
-
-        def note(gradients: Sequence[Any]) -> None:
-            undefined[:] = [k for k, x in enumerate(gradients) if x is None]
-
-        node.register_prehook(note)
+    """Has `undefined` say, in each backward pass, of which results of the call there is no gradient, where the backward graph wants zeros for
+    them: a gradient of these is 0, where eager's is None. After `differentiate_with`."""
+    function = type(node)._forward_cls
+    if takes_none(function) or not has_plain_tensors(function) or not hasattr(node, "_input_metadata"):
+        return
+    if give_zeros_to_compiled_autograd(function):
+        node.undefined = undefined
+        node.materialize_grads = False
 
 
 def returns_more_or_less(node: Any, hidden: Collection[int], written: Collection[int]) -> bool:

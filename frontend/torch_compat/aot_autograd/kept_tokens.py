@@ -6,12 +6,12 @@ For the base it describes the graph anew (`create_synthetic_base_metadata`), and
 graph takes and gives back: a call then has a result too many (2.11) or an argument too few (from 2.13 on), under every backend.
 """
 
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 from mlirc.codegen.abi.reach import Missing, reach
+from mlirc.dialects.core.fork_locks import fork_lock
 
 
 def keeping_tokens() -> AbstractContextManager[None]:
@@ -29,7 +29,7 @@ def kept_tokens() -> Callable[[], AbstractContextManager[None]]:
     if not callable(getattr(module, name, None)):
         raise Missing(f"there is no {name}")
 
-    plain, lock, within = getattr(module, name), threading.Lock(), set[object]()
+    plain, lock, within = getattr(module, name), fork_lock(), set[object]()
 
     def described(known: Any, *args: Any, **options: Any) -> Any:
         made, *rest = plain(known, *args, **options)

@@ -1,6 +1,7 @@
 """Backward graphs without the gradients of results that nobody differentiated."""
 
 import copy
+from contextlib import nullcontext
 
 import pytest
 import torch
@@ -181,3 +182,25 @@ def test_a_function_that_hears_zeros_gives_what_it_makes_of_them():
         run(a, b)[1].sum().backward()
         found.append((a.grad, b.grad))
     torch.testing.assert_close(*found)
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("used", [0, 1])
+def test_compiled_autograd_has_zeros_for_what_is_undefined(used, dynamic):
+    """It copies the backward graph's operators, which take no None; and the call's own backward pass, later, has None again."""
+
+    def program(x, y):
+        return x * -1.5 + y.exp(), nn.functional.leaky_relu(y) * y
+
+    compiled = torch.compile(program, backend="mlirc", dynamic=dynamic, options={"cache": False, "fallback": "error"})
+    found = []
+    for function in (program, compiled):
+        torch.manual_seed(0)
+        x, y = (torch.randn(3, requires_grad=True) for _ in range(2))
+        for within in (function is compiled, False):
+            with torch._dynamo.compiled_autograd._enable(torch.compile(backend="eager")) if within else nullcontext():
+                function(x, y)[used].sum().backward()
+            found += [x.grad, y.grad]
+            x.grad = y.grad = None
+    for eager, ours in zip(found[:4], found[4:], strict=True):
+        torch.testing.assert_close(torch.zeros(3) if ours is None else ours, torch.zeros(3) if eager is None else eager)
