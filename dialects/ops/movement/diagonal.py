@@ -30,6 +30,8 @@ def diagonal_scatter(g, x, src, offset=0, dim1=0, dim2=1):
         raise NotOurs("a diagonal at an offset that is not known")
     info = info_of(x)
     row, column = dimension(dim1, info.rank), dimension(dim2, info.rank)
+    if info.rank < 2 or row == column:
+        raise NotOurs("eager refuses these dimensions")
     others = [d for d in range(info.rank) if d not in (row, column)]
     length = diagonal_length(info.shape[row], info.shape[column], offset)
     need_shape(src, (*(info.shape[d] for d in others), length), "a diagonal")

@@ -35,6 +35,7 @@ from mlirc.lowering.cpu.emitter.addresses import (
 )
 from mlirc.lowering.cpu.emitter.emitter import VectorEmitter
 from mlirc.lowering.cpu.emitter.scope import Range
+from mlirc.lowering.cpu.loops.entry import thread_part
 from mlirc.lowering.cpu.loops.frame import KernelText
 from mlirc.lowering.cpu.math.builder import Value
 from mlirc.lowering.target import CpuTarget
@@ -46,13 +47,13 @@ class DepthwiseWriter(ConvolutionWriter):
     def write(self) -> KernelText:
         return self.function(["x", "dy", "sums"], self.c.parts * self.c.chunks)
 
-    def body(self, lo: Value, hi: Value) -> None:
+    def body(self, items: Int) -> None:
         c, e, b = self.c, self.e, self.e.index
         self.image = self.scratch(c.image_rows * c.columns.size * c.chunk * c.width)
         self.panel = self.scratch(c.block_rows * c.columns.count * c.chunk * c.width)
         self.sums = self.scratch(c.chunk * c.taps * c.width)
 
-        with e.each(lo, hi) as number:
+        with e.each(*thread_part(e, e.integer(items))) as number:
             part, chunk = self.down(number, c.chunks), b.binary("arith.remui", number, self.of(c.chunks))
             first = b.mul(chunk, self.of(c.chunk))
             last = b.minimum(self.sum_of(first, c.chunk), self.up(self.of(c.channels), c.width))
