@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch.fx import GraphModule
 
-from mlirc.codegen.abi.lazy_tensors import is_lazy
+from mlirc.codegen.abi.lazy_tensors import is_lazy, is_traced_lazy
 from mlirc.codegen.process.signal_handlers import raise_of_handler
 from mlirc.frontend.budget import pace
 from mlirc.frontend.cache.trace_cache import CachedTrace
@@ -38,7 +38,7 @@ from mlirc.frontend.torch_compat.aot_autograd.returned_inputs import loses_resul
 from mlirc.frontend.torch_compat.dynamo.input_sources import name_as_guarded
 from mlirc.frontend.torch_compat.dynamo.lazy_graph import copied
 from mlirc.frontend.torch_compat.dynamo.tracing_context import TracingContext
-from mlirc.frontend.torch_compat.fake_tensors import unset_fake_temporarily
+from mlirc.frontend.torch_compat.fake_tensors import FakeTensor, unset_fake_temporarily
 from mlirc.frontend.torch_compat.list_operators import list_operators
 from mlirc.frontend.torch_compat.older_torch import check, static_inputs, zero
 
@@ -48,10 +48,13 @@ aten = torch.ops.aten
 
 def refuse_lazy(inputs: Sequence[Any]) -> None:
     """Raises UnsupportedGraph for a tensor whose values are not in its memory. Dynamo compiles anew where that changes."""
-    if any(isinstance(x, torch.Tensor) and x.layout is torch.strided and is_lazy(x) for x in inputs):
-        raise UnsupportedGraph(
-            "an input is a view that negates or conjugates what is in memory, or zeros without memory"
-        )
+    for x in inputs:
+        if not isinstance(x, torch.Tensor) or x.layout is not torch.strided:
+            continue
+        if is_traced_lazy(x) if isinstance(x, FakeTensor) else is_lazy(x):
+            raise UnsupportedGraph(
+                "an input is a view that negates or conjugates what is in memory, or zeros without memory"
+            )
 
 
 def parameter_positions(kind: str) -> list[int]:

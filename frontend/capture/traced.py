@@ -28,7 +28,7 @@ def traced(gm: GraphModule, inputs: Sequence[Any], *, bw_compiler: Callable, **h
         def compile_backward(gm: GraphModule, example_inputs: Sequence[Any]) -> Callable:
             return disable(bw_compiler(gm, example_inputs), reason="is compiled")
 
-        way.counts["total"] += 1
+        way.counters["aot_autograd"]["total"] += 1
         try:
             # a backward pass calls it, which Dynamo or compiled autograd may be tracing
             untraced: Any = disable(compile_backward, reason="compiles")
@@ -36,7 +36,7 @@ def traced(gm: GraphModule, inputs: Sequence[Any], *, bw_compiler: Callable, **h
         except way.restart:
             raise
         except Exception:
-            way.counts["not_ok"] += 1
+            way.counters["aot_autograd"]["not_ok"] += 1
             raise
-        way.counts["ok"] += 1
+        way.counters["aot_autograd"]["ok"] += 1
         return disable(compiled, reason="is compiled")

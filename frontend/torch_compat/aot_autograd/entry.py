@@ -15,13 +15,13 @@ class AotEntry:
     trace           aot_module_simplified
     flatten_inputs  flattens inputs that are containers
     restart         the exception by which a backend asks Dynamo to trace again
-    counts          Dynamo's counter of calls of AOTAutograd
+    counters        Dynamo's counters, by kind; a program may clear them: "aot_autograd" counts calls of AOTAutograd
     """
 
     trace: Callable[..., Callable]
     flatten_inputs: Callable[..., Any]
     restart: type[Exception]
-    counts: Any
+    counters: Any
 
 
 def documented() -> Callable[..., Callable]:
@@ -38,6 +38,4 @@ def entry() -> AotEntry:
     from torch._functorch.aot_autograd import aot_module_simplified
 
     counters["aot_autograd"]["total"] += 0
-    return AotEntry(
-        aot_module_simplified, flatten_graph_inputs, TensorifyScalarRestartAnalysis, counters["aot_autograd"]
-    )
+    return AotEntry(aot_module_simplified, flatten_graph_inputs, TensorifyScalarRestartAnalysis, counters)

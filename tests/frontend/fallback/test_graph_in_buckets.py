@@ -6,9 +6,14 @@ import pytest
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn.parallel import DistributedDataParallel
 
+from mlirc.codegen.abi import lazy_tensors
 from mlirc.frontend import statistics
+from mlirc.frontend.capture.aot_autograd import refuse_lazy
+from mlirc.frontend.errors import UnsupportedGraph
+from mlirc.frontend.torch_compat.aot_autograd.entry import entry
 
 N = 512  # a square matrix fills a bucket of 1 MiB, the smallest
 
@@ -59,6 +64,8 @@ def test_values_and_graphs(process_group, training):
     eager, module = data_parallel(), data_parallel()
     compiled = torch.compile(module, backend="mlirc", options={"fallback": "error"}, dynamic=True)
     statistics.reset()
+    entry()
+    torch._dynamo.utils.counters.clear()  # by which DDPOptimizer sees whether AOTAutograd was called
     with torch.set_grad_enabled(training):
         expected, actual = steps(eager, eager, [4, 7]), steps(compiled, module, [4, 7])
     for x, y in zip(actual, expected, strict=True):
@@ -66,3 +73,12 @@ def test_values_and_graphs(process_group, training):
         torch.testing.assert_close(x, y)
     kinds = {"forward": 2, "backward": 2} if training else {"inference": 2}
     assert Counter(graph.kind for graph in statistics.graphs) == kinds and not statistics.fallbacks
+
+
+def test_fake_inputs_have_no_address_to_look_at(monkeypatch):
+    monkeypatch.setattr(lazy_tensors, "zero_test", lambda: None)
+    with FakeTensorMode():
+        x = torch.empty(3, dtype=torch.complex64)
+        refuse_lazy([x, x[1:]])
+        with pytest.raises(UnsupportedGraph, match="conjugates"):
+            refuse_lazy([x, x.conj()])
