@@ -295,6 +295,18 @@ def test_a_worker_that_dies_is_told_apart(monkeypatch, tmp_path):
     }
 
 
+def test_workers_that_cannot_start_are_an_error(monkeypatch, tmp_path):
+    """A broken installation is no crash of PyTorch: no program was judged."""
+    script = tmp_path / "fake.py"
+    script.write_text("import mlirc_is_not_installed_here\n")
+    popen = subprocess.Popen
+    monkeypatch.setattr(
+        workers.subprocess, "Popen", lambda command, **options: popen([sys.executable, str(script)], **options)
+    )
+    with pytest.raises(RuntimeError, match="ended with status 1 before its first program"):
+        list(workers.Pool(iter(range(4)), time.monotonic() + 60, []).outcomes(2))
+
+
 def test_a_crash_that_is_not_ours_is_told_apart(monkeypatch):
     program = "OPTIONS = {{}}\ndef make():\n    return lambda x: x + 1\ndef drive(f, m, see):\n    import os\n    {}\n"
     aborts, raises = program.format("os.abort()"), program.format("raise ValueError")

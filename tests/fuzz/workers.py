@@ -126,6 +126,8 @@ class Pool:
         status = worker.process.wait()
         if worker.seed is None:
             return
+        if status > 0 and worker.phase == "given" and not worker.done:
+            raise RuntimeError(f"a worker ended with status {status} before its first program; its error is above")
         hung = time.monotonic() - worker.since > LIMIT
         how = "hang" if hung else f"crash ({signal.Signals(-status).name if status < 0 else status})"
         ours = worker.phase == "compiled" and not (status < 0 and self.is_of_pytorch(worker, hung))
@@ -158,7 +160,7 @@ class Pool:
     def give(self, worker: Worker) -> None:
         """The next seed; a worker that gets none ends."""
         worker.seed = None if time.monotonic() > self.end else self.next(worker)
-        worker.since, worker.phase = time.monotonic(), "written"
+        worker.since, worker.phase = time.monotonic(), "given"
         if worker.seed is None:
             self.stop(worker)
             if self.warm:  # in a process of its own
