@@ -7,13 +7,16 @@ Both make constants of the parameters, as they were at the first call; mlirc and
 
 import importlib.util
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import torch
 from torch import nn
+
+# Seconds: ONNX Runtime's threads spin for 33 ms after a call, on all processors, and would slow down what is measured next.
+SPINNING = 0.1
 
 Run = Callable[[Sequence[torch.Tensor]], torch.Tensor]
 
@@ -80,6 +83,11 @@ def onnxruntime(module: nn.Module, values: Sequence[torch.Tensor]) -> Run:
 
 
 PEERS = {"openvino": openvino, "onnxruntime": onnxruntime}
+
+
+def pause_between(backends: Iterable[str]) -> float:
+    """Seconds before a sample of one of these."""
+    return SPINNING if PEERS.keys() & set(backends) else 0.0
 
 
 def installed_peers() -> list[str]:

@@ -5,6 +5,7 @@ from typing import Any
 
 import torch
 
+from benchmarks.peers import pause_between
 from benchmarks.setting import Setting, caller, compiled
 from benchmarks.step import reference_step, take_step
 from mlirc.measurement.alternate import alternate, spread
@@ -23,7 +24,7 @@ def measure_steady(setting: Setting, backends: list[str], rounds: int) -> dict[s
         for backend, call in calls.items()
     }
     steps = {backend: caller(model, module, call, inputs, setting.training) for backend, call in calls.items()}
-    samples = alternate(steps, rounds)
+    samples = alternate(steps, rounds, pause=pause_between(steps))
     return {
         backend: {
             "steady": spread(samples[backend].wall),

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from benchmarks.cores.subjects import steps_of
+from benchmarks.peers import pause_between
 from mlirc.measurement.alternate import alternate
 
 CPUS_OF_A_COMPILER = 2  # a process that compiles has so many
@@ -37,7 +38,7 @@ def serve(pipe: Connection, part: str, name: str, backends: list[str], pin: bool
         while (order := pipe.recv()) is not None:
             threads, rounds = order
             use_threads(threads, cpus, pin)
-            pipe.send(alternate(steps, rounds, warm_up=1, trials=2))
+            pipe.send(alternate(steps, rounds, warm_up=1, trials=2, pause=pause_between(steps)))
     except Exception as problem:
         pipe.send(" ".join(f"{type(problem).__name__}: {problem}".split())[:400])
 

@@ -28,9 +28,13 @@ def alternate(
     finish: Callable[[], None] | None = None,
     warm_up: int = WARM_UP,
     trials: int = TRIALS,
+    pause: float = 0.0,
 ) -> dict[str, Samples]:
     """Each round measures each step once. The next round begins with the next step, and each second one goes backwards, so that
-    no step is favoured by its place. `finish` waits for what a step leaves running, on a GPU."""
+    no step is favoured by its place. `finish` waits for what a step leaves running, on a GPU.
+
+    pause   seconds before each sample, and then a call that is not measured, for steps whose threads keep spinning after a call
+    """
     names = list(steps)
     repeats = {}
     for name, step in steps.items():
@@ -42,6 +46,9 @@ def alternate(
     for number in range(rounds):
         start = number // 2 % len(names)
         for name in (names[start:] + names[:start])[:: -1 if number % 2 else 1]:
+            if pause:
+                time.sleep(pause)
+                seconds(steps[name], 1, finish)
             wall, cpu = both_clocks(steps[name], repeats[name], finish)
             samples[name].wall.append(wall)
             samples[name].cpu.append(cpu)

@@ -43,6 +43,22 @@ def test_cpu_time_is_that_of_all_threads():
     assert min(taken.cpu) >= 0.039
 
 
+def test_a_step_that_keeps_spinning_does_not_slow_down_the_next():
+    """Its thread is busy for a while after each call, as those of ONNX Runtime are."""
+    spins = [0.0]
+
+    def spinning() -> None:
+        spins[0] = time.monotonic() + 0.03
+        time.sleep(SHORTEST)
+
+    def beside() -> None:
+        time.sleep(SHORTEST if time.monotonic() > spins[0] else 4 * SHORTEST)
+
+    steps = {"spinning": spinning, "beside": beside}
+    assert max(alternate(steps, 4)["beside"].wall) > 3 * SHORTEST
+    assert max(alternate(steps, 4, pause=0.04)["beside"].wall) < 3 * SHORTEST
+
+
 def test_what_a_step_leaves_running_is_waited_for():
     left = []
     (taken,) = alternate(
