@@ -104,26 +104,42 @@ def lines(head: list[str], body: list[list[str]]) -> str:
 
 
 def cpu_models() -> str:
-    inference, training = read("cpu-avx2-inference-float32"), read("cpu-avx2-training-float32")
-    body, means = [], []
+    inference, training = read("cpu-inference-float32"), read("cpu-training-float32")
+    shown = {"inference": ["inductor", "openvino", "onnxruntime", "mlirc"], "training": ["inductor", "mlirc"]}
+    body, times = [], {way: [] for way in shown}
     for model, title in CPU_MODELS.items():
         cells = [title]
-        for rows in (inference, training):
-            eager, theirs, ours = (steady(rows, model, backend) for backend in ("eager", "inductor", "mlirc"))
+        for way, rows in (("inference", inference), ("training", training)):
+            eager, *others = (steady(rows, model, backend) for backend in ["eager", *shown[way]])
             limit = one(rows, model=model, backend="mlirc")["limit"]
-            cells += [f"{eager / theirs:.2f} \\| **{eager / ours:.2f}**", f"{eager / limit:.2f}"]
-            means.append((theirs / ours, eager / ours))
-        first = {b: one(inference, model=model, backend=b) for b in ("aot_eager", "inductor", "mlirc")}
-        cells += [f"{first['aot_eager']['first_call']:.1f} s", f"{first['inductor']['first_call']:.1f} s"]
-        cells += [f"**{first['mlirc']['first_call']:.1f} s**"]
-        cells += [f"{first['inductor']['peak_memory'] / 1e6:.0f} \\| **{first['mlirc']['peak_memory'] / 1e6:.0f}**"]
-        body.append(cells)
-    against = [f"**{mean([means[k][0] for k in range(way, len(means), 2)]):.2f}**" for way in (0, 1)]
-    body.append(["geometric mean against Inductor", against[0], "", against[1], "", "", "", "", ""])
-    head = ["model", "inference, float32", "limit", "training step, float32", "limit"]
-    head += ["first call: tracing", "Inductor", "**mlirc**", "peak memory, MB"]
-    top = f"{machine(inference)}: times of eager's speed, Inductor's \\| **mlirc**'s.\n\n"
+            cells += [" \\| ".join(marked([f"{eager / other:.2f}" for other in others])), f"{eager / limit:.2f}"]
+            times[way].append(others)
+        first = {b: one(inference, model=model, backend=b) for b in ("aot_eager", *shown["inference"])}
+        cells.append(" \\| ".join(marked([f"{row['first_call']:.1f}" for row in first.values()])))
+        memory = [f"{first[b]['peak_memory'] / 1e6:.0f}" for b in shown["inference"]]
+        body.append([*cells, " \\| ".join(marked(memory))])
+    means = [[mean([row[k] / row[-1] for row in times[way]]) for k in range(len(shown[way]) - 1)] for way in shown]
+    against = [" \\| ".join(f"**{value:.2f}**" for value in values) for values in means]
+    body.append(["**mlirc** against each of the others", against[0], "", against[1], "", "", ""])
+    head = [
+        "model",
+        "inference, float32",
+        "limit",
+        "training step, float32",
+        "limit",
+        "first call, s",
+        "peak memory, MB",
+    ]
+    top = f"""{machine(inference)}: times of eager's speed. Inference, and peak memory, under Inductor \\| OpenVINO \\| ONNX Runtime \\|
+**mlirc**; a training step under Inductor \\| **mlirc**; first calls under `aot_eager`, which only traces, and then the four.
+
+"""
     return top + lines(head, body)
+
+
+def marked(cells: list[str]) -> list[str]:
+    """With the last one, ours, in bold."""
+    return [*cells[:-1], f"**{cells[-1]}**"]
 
 
 Speed = Callable[[str, str, int, str], float]

@@ -11,7 +11,7 @@ def test_tables_are_those_of_the_results():
 
 def test_a_changed_number_is_noticed():
     text = readme.README.read_text()
-    assert readme.with_tables(text.replace("**1.31**", "**9.99**", 1)) == text
+    assert readme.with_tables(text.replace("**1.56**", "**9.99**", 1)) == text
 
 
 def test_the_mean_against_the_best_time_is_the_smaller_one():
