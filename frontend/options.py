@@ -27,7 +27,7 @@ def option(help: str, default: Any = dataclasses.MISSING, **how: Any) -> Any:
 
 @dataclass(frozen=True)
 class Options:
-    """What a user can choose; `insert` is kept as (side, anchor, passes), `fusion_plan` with its content.
+    """What a user can choose; `insert` is kept as (side, anchor, passes), `omit` as names, `fusion_plan` with its content.
 
     The option `passes`, a list of pass classes that these names mean, is not kept: reading it registers them.
     """
@@ -78,6 +78,13 @@ class Options:
         takes="{'after fuse-elementwise': 'my-pass{k=2}', 'before plan': 'cse'}",
         given={},
     )
+    omit: tuple[str, ...] = option(
+        "passes to leave out of the pipeline, each in all of its runs, but for those that `insert` put there; a pass that every graph needs "
+        "is an error",
+        (),
+        takes="'hoist-gathers,fuse-horizontally'",
+        given="",
+    )
     profile: bool = option(
         "each kernel and call is timed, and has its label in torch.profiler's traces and in NVTX (docs/debugging.md)",
         False,
@@ -99,18 +106,21 @@ class Options:
     )
 
     def stages(self, on_gpu: bool = False) -> dict[str, str]:
-        """The pipeline's passes, by the name of the stage. Raises PipelineError that names the option `insert` for a place that the
-        pipeline does not have."""
+        """The pipeline's passes, by the name of the stage. Raises PipelineError that names the option `insert` or `omit` for a place or
+        a pass that the pipeline does not have."""
         found = stages(self.pipeline, on_gpu, self.freeze)
-        if not self.insert:
+        if not self.insert and not self.omit:
             return found
-        from mlirc.lowering.pipeline.standard_steps import with_insertions
+        from mlirc.lowering.pipeline.standard_steps import changed
 
+        option = "insert"
         try:
-            return with_insertions(found, self.insert)
+            changed(found, self.insert, ())
+            option = "omit"
+            return changed(found, self.insert, self.omit)
         except PipelineError as error:
             name = chosen(self.pipeline, on_gpu, self.freeze)
-            raise PipelineError(f"mlirc option 'insert', in the pipeline '{name}': {error}") from error
+            raise PipelineError(f"mlirc option '{option}', in the pipeline '{name}': {error}") from error
 
 
 def read_options(options: dict[str, Any] | None, mode: str | None = None) -> Options:
@@ -125,6 +135,8 @@ def read_options(options: dict[str, Any] | None, mode: str | None = None) -> Opt
         given["fusion_plan"] = _plan(given["fusion_plan"])
     if "insert" in given:
         given["insert"] = _insertions(given["insert"])
+    if "omit" in given:
+        given["omit"] = _omitted(given["omit"])
     fields = {field.name: field for field in dataclasses.fields(Options)}
     for name, value in given.items():
         if name not in fields:
@@ -143,7 +155,7 @@ def read_options(options: dict[str, Any] | None, mode: str | None = None) -> Opt
             if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:
                 raise OptionError(f"mlirc option '{name}' takes a number of at least 0, not {value!r}")
         elif (
-            name not in ("insert", "fusion_plan")
+            name not in ("insert", "omit", "fusion_plan")
             and not isinstance(value, str)
             and not (name == "dump" and value is None)
         ):
@@ -157,7 +169,7 @@ def read_options(options: dict[str, Any] | None, mode: str | None = None) -> Opt
         _need_passes("pipeline", made.pipeline)
     for _, _, text in made.insert:
         _need_passes("insert", text)
-    if made.insert:
+    if made.insert or made.omit:
         _need_places(made)
     return made
 
@@ -199,8 +211,18 @@ def _insertions(given: Any) -> tuple[tuple[str, str, str], ...]:
     return tuple(found)
 
 
+def _omitted(given: Any) -> tuple[str, ...]:
+    """The option `omit` as names."""
+    names = tuple(name.strip() for name in given.split(",")) if isinstance(given, str) else ()
+    if not isinstance(given, str) or (given.strip() and not all(names)):
+        raise OptionError(
+            f"mlirc option 'omit' takes names of passes, 'hoist-gathers,fuse-horizontally', not {given!r}"
+        )
+    return names if given.strip() else ()
+
+
 def _need_places(options: Options) -> None:
-    """Raises OptionError for a place that is in no pipeline which the option `pipeline` can mean; of "auto" it lists the places for a CPU."""
+    """Raises OptionError for a place or a pass that is in no pipeline which the option `pipeline` can mean; of "auto" it lists those for a CPU."""
     why: PipelineError | None = None
     for on_gpu in (False, True) if options.pipeline == "auto" else (False,):
         try:

@@ -1,10 +1,10 @@
-"""A standard pipeline as a list of passes with their stages: started in the middle, with passes inserted.
+"""A standard pipeline as a list of passes with their stages: started in the middle, with passes inserted or left out.
 
 A place in it is named by an anchor: a stage ("fuse"), a pass that runs once ("to-kernels"), or one of several runs ("cse#2").
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +19,17 @@ from mlirc.lowering.pipeline.pipelines import PIPELINES, STAGES, pipeline
 
 STAGE = "mlirc.stage"
 """An attribute of a module in a file: the last stage of a standard pipeline that it has been through in full."""
+
+NEEDED = {
+    "decompose": "composites become kernels by it alone",
+    "select-attention": "attention becomes a kernel or a call by it alone",
+    "scalars-to-device": "kernels on a GPU read numbers that lie there",
+    "to-kernels": "every graph goes through the kernel form",
+    "plan-memory": "every graph goes through the memory form",
+    "lower-triton": "kernels on a GPU become code by it alone",
+    "lower-kernels": "kernels become code by it alone",
+}
+"""Passes of standard pipelines that cannot be left out, and why."""
 
 Insertion = tuple[str, str, str]
 """("after" or "before", an anchor, passes as text)."""
@@ -71,11 +82,31 @@ def inserted(steps: Sequence[StandardStep], side: str, anchor: str, text: str) -
     return [*steps[:place], *(StandardStep(stage, step) for step in parse(text)), *steps[place:]]
 
 
-def with_insertions(stages: Mapping[str, str], insertions: Iterable[Insertion]) -> dict[str, str]:
-    """Stages, as texts by name, with passes inserted; later insertions may name earlier ones. Raises PipelineError."""
-    steps = [StandardStep(stage, step) for stage, text in stages.items() for step in parse(text)]
+def without(
+    steps: Sequence[StandardStep], omitted: Collection[str], given: Sequence[StandardStep]
+) -> list[StandardStep]:
+    """The steps without those passes in all their runs, but for steps that are not in `given`: what a user inserted stays.
+
+    Raises PipelineError for a pass that `given` does not have, and for one of NEEDED.
+    """
+    names = dict.fromkeys(s.step.name for s in given)
+    for name in omitted:
+        if name in NEEDED:
+            raise PipelineError(f"'{name}' cannot be left out: {NEEDED[name]}")
+        if name not in names:
+            raise PipelineError(f"no pass '{name}' in this pipeline{nearest_of(name, names, 'it has')}")
+    dropped = {id(s) for s in given if s.step.name in omitted}
+    return [s for s in steps if id(s) not in dropped]
+
+
+def changed(stages: Mapping[str, str], insertions: Iterable[Insertion], omitted: Collection[str]) -> dict[str, str]:
+    """Stages, as texts by name, with passes inserted and others left out. An insertion may name what an earlier one inserted, and
+    what is left out. Raises PipelineError."""
+    given = [StandardStep(stage, step) for stage, text in stages.items() for step in parse(text)]
+    steps = given
     for side, anchor, text in insertions:
         steps = inserted(steps, side, anchor, text)
+    steps = without(steps, omitted, given)
     return {stage: text_of([s for s in steps if s.stage == stage]) for stage in stages}
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from mlirc.commands.chosen_passes import Chosen, import_extra, insertion_options
+from mlirc.commands.chosen_passes import Chosen, import_extra, pipeline_changes
 from mlirc.commands.failure import HELP, Failure, reported
 from mlirc.commands.module_file import check_outputs, parse_file, write_output
 from mlirc.commands.target import give_target
@@ -37,7 +37,7 @@ SMALL = "bisected.mlir"
 )
 @click.option("--start-after", "start", metavar="ANCHOR", help="With --pipeline: as of mlirc opt.")
 @click.option("--stop-after", "stop", metavar="STAGE", help="With --pipeline: as of mlirc opt.")
-@insertion_options
+@pipeline_changes
 @click.option(
     "--import",
     "extra",
@@ -74,7 +74,7 @@ def bisect(
     pipeline,
     start,
     stop,
-    insertions,
+    changes,
     extra,
     inputs_file,
     seed,
@@ -111,8 +111,8 @@ def bisect(
             raise Failure(f"--inputs and --random: {file} says what its graphs are called with", 2)
         check_outputs(output, inputs=(file, inputs_file))
         chosen = None
-        if text is not None or pipeline is not None or start or stop or insertions:
-            chosen = Chosen(text, pipeline, start, stop, insertions)
+        if text is not None or pipeline is not None or start or stop or changes:
+            chosen = Chosen(text, pipeline, start, stop, changes)
         inputs: Any = inputs_file if inputs_file is not None else seed or 0
         options = {
             "check": check,

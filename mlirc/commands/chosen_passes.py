@@ -1,4 +1,5 @@
-"""Which passes a command line chooses: -p, --pipeline, --start-after, --stop-after, --passes-after, --passes-before, and what --import adds."""
+"""Which passes a command line chooses: -p, --pipeline, --start-after, --stop-after, --passes-after, --passes-before, --omit,
+and what --import adds."""
 
 import importlib
 import runpy
@@ -31,21 +32,26 @@ def import_extra(name: str) -> None:
         raise Failure(f"--import {name}: {type(error).__name__}: {error}", 2) from error
 
 
-def insertion_options(command: Any) -> Any:
-    """Give a command --passes-after and --passes-before: its argument `insertions` has pairs ("after" or "before", ANCHOR=PASSES)."""
+def pipeline_changes(command: Any) -> Any:
+    """Give a command --passes-after, --passes-before and --omit: its argument `changes` has pairs ("after" or "before", ANCHOR=PASSES),
+    ("omit", PASSES)."""
 
     def keep(context: click.Context, option: click.Parameter, given: Sequence[str]) -> None:
-        side = str(option.name).removeprefix("passes_")
-        context.params.setdefault("insertions", []).extend((side, text) for text in given)
+        change = str(option.name).removeprefix("passes_")
+        context.params.setdefault("changes", []).extend((change, text) for text in given)
 
-    for side, example in (("before", "plan=my-pass"), ("after", "fuse=my-pass")):
+    places = [
+        (f"--passes-{side}", "ANCHOR=PASSES", f"insert passes {side} a stage or pass") for side in ("before", "after")
+    ]
+    for flag, metavar, does in [("--omit", "PASSES", "leave passes out, each in all of its runs"), *places]:
+        example = {"--passes-before": ": plan=my-pass", "--passes-after": ": fuse=my-pass"}.get(flag, "")
         command = click.option(
-            f"--passes-{side}",
+            flag,
             multiple=True,
-            metavar="ANCHOR=PASSES",
+            metavar=metavar,
             expose_value=False,
             callback=keep,
-            help=f"With --pipeline: insert passes {side} a stage or pass: {example}.",
+            help=f"With --pipeline: {does}{example}.",
         )(command)
     return command
 
@@ -81,14 +87,14 @@ class Chosen:
     text          of -p
     pipeline      the name of a standard one
     start, stop   anchors in it (standard_steps.py): what is passed over, and the stage that is the last
-    insertions    ("after" or "before", ANCHOR=PASSES)
+    changes       ("after" or "before", ANCHOR=PASSES) and ("omit", PASSES)
     """
 
     text: str | None
     pipeline: str | None = None
     start: str | None = None
     stop: str | None = None
-    insertions: Sequence[tuple[str, str]] = ()
+    changes: Sequence[tuple[str, str]] = ()
 
     def __post_init__(self) -> None:
         """Raises Failure, before any file is read, for what is wrong with any module."""
@@ -97,7 +103,7 @@ class Chosen:
         for option, given in (
             ("--stop-after", self.stop),
             ("--start-after", self.start),
-            *((f"--passes-{side}", True) for side, _ in self.insertions),
+            *(("--omit" if change == "omit" else f"--passes-{change}", True) for change, _ in self.changes),
         ):
             if given and self.pipeline is None:
                 raise Failure(f"{option} goes with --pipeline", 2)
@@ -145,26 +151,29 @@ class Chosen:
         """
         from mlirc.lowering.pipeline.parser import PipelineError
         from mlirc.lowering.pipeline.pipelines import STAGES, pipeline
-        from mlirc.lowering.pipeline.standard_steps import inserted, past, standard_steps
+        from mlirc.lowering.pipeline.standard_steps import inserted, past, standard_steps, without
 
         assert self.pipeline is not None
         pipeline(self.pipeline, self.stop or STAGES[-1])
         original = standard_steps(self.pipeline)
         steps, added = original, []
-        for side, given in self.insertions:
+        for side, given in self.changes:
+            if side == "omit":
+                continue
             anchor, equals, text = given.partition("=")
             if not equals or not text.strip():
                 raise PipelineError(f"--passes-{side} '{given}': write ANCHOR=PASSES, as fuse=my-pass")
             before = steps
             steps = inserted(steps, side, anchor.strip(), text)
             added.append((f"--passes-{side} {anchor}", [s for s in steps if not any(s is other for other in before)]))
+        omitted = [name.strip() for change, names in self.changes if change == "omit" for name in names.split(",")]
         if self.start and past(steps, self.start) > past(steps, self.stop or STAGES[-1]):
             raise PipelineError(f"--start-after {self.start} is after --stop-after {self.stop}: nothing is left to run")
         steps = steps[: past(steps, self.stop or STAGES[-1])]
         for place, extra in added:
             if any(not any(s is other for other in steps) for s in extra):
                 raise PipelineError(f"{place}: comes after --stop-after {self.stop}")
-        return steps, added
+        return without(steps, omitted, original), added
 
     def _known(self, text: str) -> str:
         """The text, once every pass in it is known with its options. Raises PipelineError."""

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from mlirc.commands.chosen_passes import REWRITES, Chosen, import_extra, insertion_options, plan_of, rewrites_of
+from mlirc.commands.chosen_passes import REWRITES, Chosen, import_extra, pipeline_changes, plan_of, rewrites_of
 from mlirc.commands.emitted import checked_kind, emitted
 from mlirc.commands.failure import HELP, Failure, OneLineUsage, reported
 from mlirc.commands.few_collections import few_collections
@@ -64,7 +64,7 @@ class Shown:
     metavar="STAGE",
     help="With --pipeline: the last stage to run (simplify, fuse, plan, lower).",
 )
-@insertion_options
+@pipeline_changes
 @click.option(
     "--rewrites",
     "limits",
@@ -162,7 +162,7 @@ def opt(
     pipeline,
     start,
     stop,
-    insertions,
+    changes,
     limits,
     rewrites_listed,
     target,
@@ -216,7 +216,7 @@ def opt(
         if file is None and not print_pipeline:
             raise Failure("no FILE; - is standard input, -h is help", 2)
         chosen = Chosen(
-            "" if emit != "mlir" and not pipeline and text is None else text, pipeline, start, stop, insertions
+            "" if emit != "mlir" and not pipeline and text is None else text, pipeline, start, stop, changes
         )
         if file is None:
             click.echo(chosen.text if chosen.text is not None else chosen.whole())

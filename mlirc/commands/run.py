@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from mlirc.commands.chosen_passes import REWRITES, Chosen, import_extra, insertion_options, rewrites_of
+from mlirc.commands.chosen_passes import REWRITES, Chosen, import_extra, pipeline_changes, rewrites_of
 from mlirc.commands.failure import HELP, Failure, reported
 from mlirc.commands.few_collections import few_collections
 from mlirc.commands.module_file import check_outputs, parse_file, write_whole
@@ -35,7 +35,7 @@ NAMED_BY_BISECT = "; `mlirc bisect`, given the same, names the kernel"
     "--pipeline", metavar="NAME", help="First run a standard pipeline, by name, from the stage that FILE is in."
 )
 @click.option("--start-after", "start", metavar="ANCHOR", help="With --pipeline: as of mlirc opt.")
-@insertion_options
+@pipeline_changes
 @click.option("--rewrites", "limits", multiple=True, metavar="PASS=RANGES", help=REWRITES)
 @click.option(
     "--import",
@@ -82,7 +82,7 @@ def run(
     text,
     pipeline,
     start,
-    insertions,
+    changes,
     limits,
     extra,
     inputs_file,
@@ -116,8 +116,8 @@ def run(
             raise Failure(f"--check-each-pass compares, and has no results for {other}: one of them", 2)
         check_outputs(output, inputs=(file, inputs_file))
         chosen = None
-        if text is not None or pipeline is not None or start or insertions:
-            chosen = Chosen(text, pipeline, start, None, insertions)
+        if text is not None or pipeline is not None or start or changes:
+            chosen = Chosen(text, pipeline, start, None, changes)
         rewrites = rewrites_of(limits) if limits else None
         _Run(file, chosen, inputs_file, seed or 0, target, printed, rewrites, traceback).run(each, repeat, output)
 

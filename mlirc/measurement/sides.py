@@ -1,7 +1,8 @@
-"""The operands A and B of `mlirc compare`: a pipeline, possibly with passes inserted; passes; or another backend of torch.compile.
+"""The operands A and B of `mlirc compare`: a pipeline, possibly with passes inserted or left out; passes; or another backend of torch.compile.
 
 cpu                                              a standard pipeline
 cpu + join-rotary after simplify-attention       with passes inserted, `after` or `before` a pass; repeatable
+cpu - hoist-gathers                              without a pass, in all of its runs; repeatable
 decompose,to-kernels,fuse-elementwise            passes, as `mlirc opt -p` takes them
 eager, aot_eager, inductor                       another backend of torch.compile
 """
@@ -25,12 +26,14 @@ class Side:
 
     pipeline     a name (auto: that of the device), or passes separated by commas
     insertions   ("before" or "after", a pass of the pipeline, the passes to insert)
+    omitted      passes of the pipeline that are left out
     """
 
     text: str
     backend: str = "mlirc"
     pipeline: str = "auto"
     insertions: tuple[tuple[str, str, str], ...] = ()
+    omitted: tuple[str, ...] = ()
 
     @property
     def options(self) -> dict[str, Any]:
@@ -39,7 +42,8 @@ class Side:
         for position, anchor, passes in self.insertions:
             place = f"{position} {anchor}"
             insert[place] = f"{insert[place]},{passes}" if place in insert else passes
-        return {"fallback": "error", "cache": False, "pipeline": self.pipeline, "insert": insert}
+        omit = ",".join(self.omitted)
+        return {"fallback": "error", "cache": False, "pipeline": self.pipeline, "insert": insert, "omit": omit}
 
     @property
     def inserted(self) -> list[str]:
@@ -87,20 +91,24 @@ def read_side(text: str) -> Side:
     from mlirc.lowering.module.nearest import nearest
     from mlirc.lowering.pipeline.pipelines import PIPELINES
 
-    base, *parts = [part.strip() for part in re.split(r"\s\+\s", text)]
+    base, *rest = [part.strip() for part in re.split(r"\s([+-])\s", text)]
+    parts = list(zip(rest[::2], rest[1::2], strict=True))
     if not base:
         raise SideError(f"'{text}': a pipeline comes before the first +, as in: cpu + my-pass after fuse-elementwise")
     if base in BACKENDS:
         if parts:
-            raise SideError(f"'{text}': passes are inserted into a pipeline of mlirc's, and {base} has none")
+            raise SideError(f"'{text}': a pipeline of mlirc's takes + and -, and {base} has none")
         return Side(text, base)
-    insertions = []
-    for part in parts:
+    insertions, omitted = [], []
+    for sign, part in parts:
+        if sign == "-":
+            omitted.append(part)
+            continue
         found = INSERTED.fullmatch(part)
         if found is None:
             raise SideError(f"'{text}': after a + come passes and their place: cpu + my-pass after fuse-elementwise")
         insertions.append((found["position"], found["anchor"], found["passes"]))
-    side = Side(text, "mlirc", base, tuple(insertions))
+    side = Side(text, "mlirc", base, tuple(insertions), tuple(omitted))
     try:
         read_options(side.options)
     except OptionError as error:

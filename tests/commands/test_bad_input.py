@@ -49,6 +49,7 @@ OPTIONS = {  # values that are wrong for any command
     "--pipeline": ["nowhere", "cpu-nowhere"],
     "--start-after": ["nowhere", "cse#9"],
     "--stop-after": ["nowhere"],
+    "--omit": ["nowhere", "to-kernels", "cse,,", "\x00"],
     "--passes-after": ["nowhere=cse", "fuse", "fuse=nowhere", "="],
     "--passes-before": ["nowhere=cse", "fuse", "fuse=nowhere", "="],
     "--rewrites": ["nowhere=1", "cse", "cse=-1", "cse=2-1", "cse=" + "9" * 40 + "x"],

@@ -76,9 +76,18 @@ def test_passes_are_inserted():
     ).startswith("eliminate-dead,cse,")
 
 
+def test_passes_are_left_out():
+    without = ",".join(name for name in joined(*STAGES).split(",") if name not in ("cse", "hoist-gathers"))
+    assert steps("--omit", "cse,hoist-gathers") == steps("--omit", "cse", "--omit", "hoist-gathers") == without
+    replaced = steps("--omit", "fuse-elementwise", "--passes-before", "fuse-elementwise=fuse-elementwise{max-ops=2}")
+    assert replaced == joined(*STAGES).replace("fuse-elementwise", "fuse-elementwise{max-ops=2}")
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        (("--omit", "plan-memory"), "'plan-memory' cannot be left out"),
+        (("--omit", "cse,hoist-gather"), r"no pass 'hoist-gather' in this pipeline; did you mean 'hoist-gathers'\?"),
         (("--passes-after", "fuze=cse"), r"no stage or pass 'fuze' in this pipeline; did you mean 'fuse'\?"),
         (("--passes-after", "fuse=csee"), r"no pass 'csee'.* did you mean 'cse'\?"),
         (("--passes-after", "fuse"), "write ANCHOR=PASSES, as fuse=my-pass"),

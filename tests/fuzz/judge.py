@@ -107,7 +107,8 @@ def _judge(program: ModuleType, backend: str, phase: Callable[[str], None]) -> V
         return Verdict("limit", wrong)
     if plain.error is not None and describe(plain.error) == describe(found.error):
         return Verdict("limit", wrong)
-    if {d.place for d in wrong} <= {d.place for d in limits} or not differences(plain, found, noisy):
+    places, unlike = {d.place for d in wrong}, {d.place for d in differences(plain, found, noisy)}
+    if not unlike or (places <= {d.place for d in limits} and not places & unlike):
         return Verdict("limit", wrong)
     return Verdict("bug", [d for d in wrong if d.place not in {x.place for x in limits}] or wrong)
 

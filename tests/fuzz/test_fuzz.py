@@ -92,6 +92,20 @@ def test_a_wrong_backend_is_noticed(change, kind):
     assert kind in {difference.kind for difference in verdict.differences}
 
 
+def test_a_limit_is_an_answer_of_aot_eagers(monkeypatch):
+    """Where that is wrong, too, another wrong answer at the same place is a bug."""
+    run, added = judge.run, wrong_backend(lambda x: x + 1)
+    monkeypatch.setattr(
+        judge,
+        "run",
+        lambda program, backend, *args, **options: run(
+            program, added if backend == "aot_eager" else backend, *args, **options
+        ),
+    )
+    assert judge.judge(PROGRAM, added).kind == "limit"
+    assert judge.judge(PROGRAM, wrong_backend(lambda x: x * float("nan"))).kind == "bug"
+
+
 @pytest.mark.parametrize("backend", ["eager", "aot_eager", "mlirc"])
 def test_a_right_backend_is_right(backend):
     assert judge.judge(PROGRAM, backend).kind == "right"

@@ -24,6 +24,16 @@ def test_two_insertions_at_one_place_are_both_there():
     )
 
 
+def test_passes_are_left_out():
+    left = read_side("cpu - hoist-gathers - cse").pipeline_text().split(",")
+    assert left == [name for name in pipeline("cpu").split(",") if name not in ("hoist-gathers", "cse")]
+
+
+def test_a_pass_is_replaced():
+    side = read_side("cpu + fuse-elementwise{max-ops=2} before fuse-elementwise - fuse-elementwise")
+    assert side.pipeline_text() == pipeline("cpu").replace("fuse-elementwise", "fuse-elementwise{max-ops=2}")
+
+
 def test_passes_go_all_the_way_down():
     assert read_side("decompose,to-kernels").pipeline_text() == "decompose,to-kernels,plan-memory,lower-kernels"
 
@@ -37,6 +47,8 @@ def test_passes_go_all_the_way_down():
         ("cpu + fuse-elementwis after fuse", "fuse-elementwis"),
         ("cpu + fuse-elementwise{max=1} after fuse", "max"),
         ("eager + cse after fuse", "eager has none"),
+        ("cpu - hoist-gather", "no pass 'hoist-gather' in this pipeline; did you mean 'hoist-gathers'?"),
+        ("cpu - to-kernels", "'to-kernels' cannot be left out: every graph goes through the kernel form"),
         ("", "a pipeline comes before the first"),
         ("+ cse after fuse", "is not a pass"),
     ],
