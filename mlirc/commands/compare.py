@@ -68,7 +68,8 @@ def compare(
     """Compare A with B: speed, kernels, bytes, memory, compile time, error.
 
     A and B are pipelines ("cpu"), pipelines with passes inserted or left out ("cpu + my-pass after fuse-elementwise", "cpu - hoist-gathers"),
-    passes ("decompose,to-kernels") or backends (eager, aot_eager, inductor). They are compared on --models, on --captures, or on what SCRIPT.py compiles.
+    passes ("decompose,to-kernels") or backends (eager, aot_eager, inductor). They are compared on --models, on --captures, or on what
+    SCRIPT.py compiles.
 
     Each side is compiled several times. What compilations of one side differ by is noise: two sides differ where that does not explain
     it, at 99% confidence. Exits with 1 where a side fails.
