@@ -63,6 +63,9 @@ def pytest_collection_finish():
     """Tens of thousands of collected tests live to the end: the garbage collector need not walk them again and again."""
     gc.collect()
     gc.freeze()
+    gc.set_threshold(
+        50_000, 20, 50
+    )  # a compilation makes a million objects: collecting takes 8% of it with Python's own
 
 
 @pytest.fixture(autouse=True)
@@ -76,6 +79,16 @@ def fresh_compiler_state():
     quick_capture.leave_out()
     torch._dynamo.reset()
     with torch._dynamo.config.patch(assume_static_by_default=True, automatic_dynamic_shapes=True):
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def compilers_pages_stay():
+    """The next graph would map them again: 20 ms for each. tests/frontend/performance/test_compiler_pages.py gives them back."""
+    from mlirc.frontend.performance import compiler_pages
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(compiler_pages, "give_back", lambda: None)
         yield
 
 

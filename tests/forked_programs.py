@@ -2,6 +2,7 @@
 
 A program has the arguments, environment, folder, streams and exit code that `python` would give it. Of PyTorch only what
 TORCH_LOGS and TORCH_TRACE say is read again; a test of another variable that PyTorch reads when it is imported starts Python itself.
+A program that runs programs itself asks this process's servers where `lent` said so in its environment.
 """
 
 import atexit
@@ -23,6 +24,7 @@ from tests import quick_capture
 
 ROOT = Path(__file__).parents[1]
 PYTORCH = ("torch", "torch._dynamo", "torch_mlir.ir", "llvmlite.binding", "rich.console", "safetensors.torch", "click")
+LENT = "MLIRC_TESTS_SERVERS"
 COMMANDS = (*PYTORCH, "mlirc.commands.run", "mlirc.frontend.entry.backend", "mlirc.frontend.driver.steps")
 
 
@@ -40,6 +42,16 @@ def python(
     return subprocess.CompletedProcess(given, code, *texts)
 
 
+def lent(*imported: Sequence[str]) -> dict[str, str]:
+    """A variable by which a program finds the servers of this process, which waits for the program's end meanwhile."""
+    streams = []
+    for names in imported:
+        server = _server(tuple(names))
+        ends = [f"/proc/{os.getpid()}/fd/{stream.fileno()}" for stream in (server.requests, server.answers)]
+        streams.append([names, *ends])
+    return {LENT: json.dumps(streams)}
+
+
 class _Server:
     """A process that forks programs, one at a time. It ends when its standard input does: with this process."""
 
@@ -48,16 +60,19 @@ class _Server:
             "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
         }
         command = [sys.executable, __file__, *imported]
-        self.process = subprocess.Popen(
-            command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
+        for names, requests, answers in json.loads(os.environ.get(LENT, "[]")):
+            if tuple(names) == tuple(imported):
+                self.requests, self.answers = open(requests, "w"), open(answers)  # noqa: SIM115  # as long as this process lives
+                return
+        process = subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        assert process.stdin is not None and process.stdout is not None
+        self.process, self.requests, self.answers = process, process.stdin, process.stdout
 
     def run(self, arguments: list[str], cwd: str, env: dict[str, str], out: Any, err: Any) -> int:
         streams = [f"/proc/{os.getpid()}/fd/{stream.fileno()}" for stream in (out, err)]
-        assert self.process.stdin is not None and self.process.stdout is not None
-        self.process.stdin.write(json.dumps([arguments, cwd, env, streams]) + "\n")
-        self.process.stdin.flush()
-        return int(self.process.stdout.readline())
+        self.requests.write(json.dumps([arguments, cwd, env, streams]) + "\n")
+        self.requests.flush()
+        return int(self.answers.readline())
 
 
 @functools.cache
@@ -134,4 +149,5 @@ if __name__ == "__main__":
     if "torch._dynamo" in sys.modules:
         quick_capture.leave_out()
     gc.freeze()
+    gc.set_threshold(50_000, 20, 50)
     finish(serve())

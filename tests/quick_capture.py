@@ -18,6 +18,7 @@ def leave_out() -> None:
         global _nothing
         _nothing = torch.tensor(())
         PhiloxState.reset = _reset
+    torch._dynamo.config.run_gc_after_compile = False  # 20 ms
     # While the structured trace has a handler, each record is made. One without a folder leaves with the first that it is given.
     trace = logging.getLogger("torch.__trace")
     for handler in list(trace.handlers):

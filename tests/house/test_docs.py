@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from tests.forked_programs import COMMANDS, python
+from tests.forked_programs import COMMANDS, lent, python
 
 ROOT = Path(__file__).parents[2]
 OF_A_SHELL = re.compile(r"[|&;<>()$`*?~!]")
@@ -103,7 +103,7 @@ def test_document(document, tmp_path, monkeypatch):
         (tmp_path / entry.name).symlink_to(entry)
     monkeypatch.chdir(tmp_path)
     # a process of its own: a document may define ops, which must happen before the dialect is loaded
-    done = python(__file__, document)
+    done = python(__file__, document, env=os.environ | lent(COMMANDS))
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
 
 

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from mlirc.frontend.performance import compiler_pages
+from mlirc.frontend.performance.compiler_pages import give_back  # tests/conftest.py replaces it in the module
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="other systems keep no such account of pages")
 
@@ -58,7 +59,7 @@ def test_what_somebody_wrote_into_a_library_stays():
     ctypes.c_uint8.from_address(at).value ^= 0xFF
     assert libc.mprotect(ctypes.c_void_p(at), ctypes.c_size_t(page), 5) == 0
     try:
-        compiler_pages.give_back()
+        give_back()
         assert ctypes.c_uint8.from_address(at).value == before[0] ^ 0xFF
     finally:
         libc.mprotect(ctypes.c_void_p(at), ctypes.c_size_t(page), 7)
@@ -70,7 +71,7 @@ def test_what_somebody_wrote_into_a_library_stays():
 def test_a_system_that_does_not_tell_keeps_its_pages(monkeypatch):
     monkeypatch.setattr(compiler_pages, "_mappings", lambda: [(0, 1 << 20)])
     monkeypatch.setattr(compiler_pages, "_unwritten", refused)
-    compiler_pages.give_back()
+    give_back()
 
 
 def refused(*args):
