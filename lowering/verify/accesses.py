@@ -6,7 +6,7 @@ on data prove nothing.
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -52,7 +52,8 @@ def verify_accesses(
     known = list(memory.facts)
     for info in (*inputs, *outputs):
         known += [n for n in info.shape if isinstance(n, Expr)]
-    checker = _Accesses(op, sizes, frozenset(list(sizes)[len(parallel) :]), tuple(known), memory)
+    shapes = [info.shape for info in (*inputs, *outputs)]
+    checker = _Accesses(op, sizes, frozenset(list(sizes)[len(parallel) :]), tuple(known), memory, shapes)
     memory.known(op, sizes.values())
     for n in sizes.values():
         checker.need(op, Space({}, tuple(known)), n, "an iteration dimension has a size")
@@ -86,6 +87,7 @@ class _Accesses:
     inner: frozenset[str]
     facts: Facts
     memory: MemoryVerifier
+    shapes: Sequence[Sequence[Int]]  # of the tensors
     numbers: dict[ir.Value, list[Case]] = field(default_factory=dict)
     conditions: dict[ir.Value, list[Facts] | None] = field(default_factory=dict)
     checked: dict[ir.Value, str] = field(default_factory=dict)
@@ -93,8 +95,11 @@ class _Accesses:
     def need(self, op: Any, space: Space, goal: Int, what: str) -> None:
         self.memory.at_points(op, space, goal, what, "mask it, clamp it by minimum and maximum, or check_index")
 
+    def fits(self, expr: Int, sizes: Mapping[str, Int]) -> bool:
+        return magnitude(expr, sizes, self.shapes) < LARGEST
+
     def inside(self, op: Any, space: Space, index: Int, size: Int, what: str) -> None:
-        small(op, index, space.sizes)
+        expect(self.fits(index, space.sizes), op, f"the index {index} may overflow", "keep it below 2**62")
         if any(self.sizes[d] == 0 for d in self.sizes if is_dim(d) and d not in self.inner):
             return  # no code is made for a kernel without a point
         for goal in (index, size - 1 - index):
@@ -210,7 +215,7 @@ class _Accesses:
             return [(symbol(made), ())]
         if name == "mlirc.size":
             expr = symbols.parse(attribute_value(op.attributes["expr"]))
-            return [(expr, ())] if magnitude(expr, self.sizes) < LARGEST else unknown
+            return [(expr, ())] if self.fits(expr, self.sizes) else unknown
         if name == "mlirc.constant" and str(value.type) in ("i64", "i32"):
             number = read_constant(attribute_value(op.attributes["value"]))
             return [(int(number), ())] if isinstance(number, int) else unknown
@@ -222,7 +227,7 @@ class _Accesses:
                 for x, a in self.number(op.operands[0])
                 for y, b in self.number(op.operands[1])
             ]
-            fits = len(cases) <= CASES and all(magnitude(x, self.sizes) < LARGEST for x, _ in cases)
+            fits = len(cases) <= CASES and all(self.fits(x, self.sizes) for x, _ in cases)
             return cases if fits else unknown
         if name == "mlirc.select" and str(value.type) == "i64":
             yes, no = self.condition(op.operands[0]), self.condition(op.operands[0], True)
@@ -277,7 +282,3 @@ class _Accesses:
                 else:
                     found.append((*a, *b, *COMPARED[OPPOSITE[name]](x, y)))
         return found if len(found) <= CASES else None
-
-
-def small(op: Any, expr: Int, sizes: Any) -> None:
-    expect(magnitude(expr, sizes) < LARGEST, op, f"the index {expr} may overflow", "keep it below 2**62")

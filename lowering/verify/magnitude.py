@@ -1,36 +1,54 @@
 """Bounds what arithmetic on an index reaches, so that 64 bits hold it."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from fractions import Fraction
+from functools import lru_cache
+from itertools import islice, product
 
-from mlirc.dialects.core.symbols import Atom, Expr, Int
+from mlirc.dialects.core.symbols import Atom, Expr, Int, known_nonnegative
 
 LARGEST = 1 << 62  # a bound on positions in memory, for which 64-bit arithmetic suffices
 TYPICAL = 1 << 20  # what a symbol is taken to be when that bound is checked
 POINTS_OF_A_SPACE = 1 << 48  # as a loop may go through: at one each nanosecond they take three days
+SMALL = 1 << 44  # what is taken from a size does not matter, of products that may be larger
+CHOICES = 256  # the most products of terms that are looked at, of sizes that are sums
+
+Monomial = tuple[Atom, ...]
+Terms = dict[Monomial, Fraction]
 
 
-def magnitude(expr: Int, sizes: Mapping[str, Int]) -> int:
-    """About the largest absolute value that the expression or a part of it takes at a point of the space."""
+def magnitude(expr: Int, sizes: Mapping[str, Int], shapes: Sequence[Sequence[Int]] = ()) -> int:
+    """About the largest absolute value that the expression or a part of it takes at a point of the space.
+
+    `shapes` has the sizes of tensors that exist: each has no more elements than a space has points.
+    """
     if isinstance(expr, int):
         return abs(expr)
     total = 0
     for monomial, coefficient in expr.terms.items():
-        product = 1
+        reached = 1
         for atom in monomial:
             if isinstance(atom, str):
                 size = sizes.get(atom, TYPICAL)
-                product *= max(size, 1) if isinstance(size, int) else TYPICAL
+                reached *= max(size, 1) if isinstance(size, int) else TYPICAL
             else:
                 kind, a, b = atom
-                left, right = magnitude(a, sizes), magnitude(b, sizes)
-                product *= max(left, right, 1) if kind in ("max", "min", "mod") else max(left, 1)
+                left, right = magnitude(a, sizes, shapes), magnitude(b, sizes, shapes)
+                reached *= max(left, right, 1) if kind in ("max", "min", "mod") else max(left, 1)
                 if right >= LARGEST:
                     return right
-        if product > POINTS_OF_A_SPACE and _factors(monomial, sizes) <= _factors(sizes, sizes):
-            product = POINTS_OF_A_SPACE  # at most as many as there are points
-        total += abs(coefficient) * product
+        if reached > POINTS_OF_A_SPACE and _is_counted(monomial, sizes, shapes):
+            reached = POINTS_OF_A_SPACE  # at most as many as there are points, or elements
+        total += abs(coefficient) * reached
     return total
+
+
+def _is_counted(monomial: Monomial, sizes: Mapping[str, Int], shapes: Sequence[Sequence[Int]]) -> bool:
+    """Whether the product is a part of a number of points or of elements: s0*s1*s2*s3 of a space of s0*s1*s2*s3 + 3 points."""
+    wanted = _factors(monomial, sizes)
+    spaces = [[_of_dimension(name, sizes) for name in sizes], *([_terms_of(n) for n in shape] for shape in shapes)]
+    return any(wanted <= found for space in spaces for found in _chosen_factors(space))
 
 
 def _factors(monomial: Iterable[Atom], sizes: Mapping[str, Int]) -> Counter[Atom]:
@@ -43,3 +61,55 @@ def _factors(monomial: Iterable[Atom], sizes: Mapping[str, Int]) -> Counter[Atom
         else:
             found[atom] += 1
     return found
+
+
+def _of_dimension(name: str, sizes: Mapping[str, Int]) -> list[Counter[Atom]]:
+    own = _factors([name], sizes)
+    return [own, *(terms for terms in _terms_of(sizes[name]) if terms != own)]
+
+
+def _chosen_factors(space: Sequence[Sequence[Counter[Atom]]]) -> Iterator[Counter[Atom]]:
+    """The factors of products of one term of each size."""
+    for chosen in islice(product(*filter(None, space)), CHOICES):
+        yield sum(chosen, Counter())
+
+
+@lru_cache(maxsize=4096)
+def _terms_of(size: Int) -> list[Counter[Atom]]:
+    """The factors of each product in the size that is no more than a multiple of the size: s0*s1 in s0*s1 + 3, and in
+    s0*s1 - s0*s1//2; none where a difference is not known to leave any."""
+    found = [dict(size.terms), _parts(size)] if isinstance(size, Expr) else []
+    return [Counter(m) for terms in found if _grows(terms) for m, c in terms.items() if m and c > 0]
+
+
+def _parts(size: Int) -> Terms:
+    """A sum of products from which the size differs by less than a number, whatever the symbols are: s0*s1/2 for (s0*s1 + 3)//2."""
+    found: Terms = {}
+    for monomial, coefficient in size.terms.items() if isinstance(size, Expr) else ():
+        for m, c in _parts_of_atom(monomial[0]).items() if len(monomial) == 1 else ((monomial, Fraction(1)),):
+            found[m] = found.get(m, Fraction(0)) + coefficient * c
+    return {m: c for m, c in found.items() if m and c}
+
+
+def _parts_of_atom(atom: Atom) -> Terms:
+    if isinstance(atom, str):
+        return {(atom,): Fraction(1)}
+    kind, *operands = atom
+    known = [n for n in operands if isinstance(n, int)]
+    if kind == "floordiv" and known == operands[1:] and known[0] > 0:
+        return {m: c / known[0] for m, c in _parts(operands[0]).items()}
+    if kind == "mod" and known == operands[1:]:
+        return {}
+    other = next((n for n in operands if isinstance(n, Expr)), 0)
+    if kind in ("max", "min") and known and _grows(_parts(other)):
+        return _parts(other) if kind == "max" else {}
+    return {(atom,): Fraction(1)}
+
+
+def _grows(terms: Terms) -> bool:
+    """Whether no product is more than a multiple of the sum, or than a number: what is taken away is small."""
+    return all(
+        (c > 0 and all(known_nonnegative(Expr({(atom,): 1})) for atom in m))
+        or (all(isinstance(atom, str) for atom in m) and abs(c) * TYPICAL ** len(m) <= SMALL)
+        for m, c in terms.items()
+    )

@@ -82,6 +82,56 @@ def test_views_that_merge_many_symbolic_sizes(rank):
         torch.testing.assert_close(run(y), function(y))
 
 
+@pytest.mark.parametrize(
+    "size",
+    [
+        "s0*s1*s2*s3 + 3",
+        "s0*s1*s2*s3 + 3 - (s0*s1*s2*s3 + 4)//2",
+        "max(2*s0*s1*s2*s3 - 1, 1)",
+        "(s0*s1*s2*s3 + 9)//4 - 2",
+    ],
+)
+def test_an_index_is_at_most_a_multiple_of_the_number_of_points(size):
+    """Where a size is a sum, as that of a part of tensors put together is, each of its products is known to be no more."""
+    index = parse("d0 - s0*s1*s2*s3")
+    assert magnitude(index, {"d0": parse(size)}) < LARGEST
+    assert magnitude(index, {"d0": 7}, [[parse(size), 3]]) < LARGEST  # a tensor has as many elements
+    assert magnitude(index, {"d0": parse("s5 - s0*s1*s2*s3")}) >= LARGEST
+    assert magnitude(index * parse("s4"), {"d0": parse(size)}, [[parse("s4")]]) >= LARGEST
+
+
+FLAT = {
+    "flat": lambda x: x.reshape(-1),
+    "transposed": lambda x: (x.transpose(0, -1) * 2).reshape(-1),
+    "padded": lambda x: torch.nn.functional.pad(x, (1, 2)).flatten(),
+    "sums": lambda x: (x.sum((1, 2, 3), True) + x.sum((0, 2, 3), True) + x.sum((0, 1, 3), True) + x[:1, :1, :1]).view(
+        -1
+    ),
+    "part": lambda x: x[1:].flatten()[2:],
+}
+
+
+@pytest.mark.thinned(2)
+@pytest.mark.parametrize("dims", ["equal", "unequal"])
+@pytest.mark.parametrize("flat", FLAT)
+def test_parts_of_what_is_put_together_of_many_symbolic_sizes(flat, dims):
+    def function(x, y):
+        z = torch.cat([FLAT[flat](x), y]).mul(-1.5)
+        parts = (
+            z.chunk(2)[1],
+            z.tensor_split(3)[1],
+            z.narrow(0, x.numel() // 3, x.size(0)),
+            z[x.size(0) : -2],
+            z.flip(0)[1:],
+        )
+        return *parts, torch.cat([y, z])[x.size(1) :].roll(2), z.split(z.size(0) // 2)[-1].mean()
+
+    run = torch.compile(function, backend="mlirc", dynamic=True, options={"fallback": "error"})
+    for shape in ((3, 3, 3, 3), (2, 2, 2, 2)) if dims == "equal" else ((2, 3, 4, 5), (3, 2, 5, 4)):
+        x, y = torch.randn(shape), torch.randn(3)
+        torch.testing.assert_close(run(x, y), function(x, y))
+
+
 FACTORS = st.lists(st.sampled_from(["s0", "s1", "2", "3"]), min_size=1, max_size=3).map(lambda x: parse("*".join(x)))
 
 
