@@ -16,7 +16,7 @@ from mlirc.frontend.capture.result_views import DETACH, seen_by, value_of
 from mlirc.frontend.importer import views
 from mlirc.frontend.importer.result_outputs import Outputs
 from mlirc.frontend.importer.storage_readers import LAZY
-from mlirc.frontend.torch_compat.fake_tensors import detect_fake_mode
+from mlirc.frontend.torch_compat.fake_tensors import as_traced, detect_fake_mode
 
 Flags = dict[int, tuple[bool, bool, bool]]
 """Whether a result is conjugated, negated, and detached at last, by its place."""
@@ -39,7 +39,7 @@ def in_memory(gm: GraphModule, returned: int) -> tuple[GraphModule, Flags]:
     graph = Graph()
     output = graph.output(graph.graph_copy(gm.graph, {}))
     made = results_of(graph)
-    with mode, torch.no_grad(), graph.inserting_before(output):
+    with as_traced(mode), graph.inserting_before(output):
         plain = [without_flags(graph, x) if k in flags else x for k, x in enumerate(made)]
     output.args = (plain,)
     output.meta = dict(gm.graph.output_node().meta)

@@ -1,10 +1,12 @@
 """Fake tensors, with which graphs are traced, and the identity of their storages."""
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 
-from mlirc.codegen.abi.reach import Missing, needed
+from mlirc.codegen.abi.reach import Missing, needed, reach
 
 with needed("fake-tensors"):
     from torch._guards import detect_fake_mode as detect_fake_mode
@@ -32,3 +34,27 @@ def is_view(x: Any) -> bool:
 def base_of(x: torch.Tensor) -> torch.Tensor | None:
     """The tensor that autograd takes `x` for a view of; None where it is none, or PyTorch does not say."""
     return getattr(x, "_base", None)
+
+
+@contextmanager
+def as_traced(mode: FakeTensorMode) -> Iterator[None]:
+    """Within, operators on fake tensors of the mode are as AOTAutograd traces them, those of symbolic arguments too: without PyTorch's
+    decompositions in Python, `constant_pad_nd` takes numbers alone."""
+    dispatcher = python_dispatcher()
+    with mode, torch.no_grad():
+        if dispatcher is None:
+            yield
+            return
+        with dispatcher():
+            yield
+
+
+@reach("python-dispatcher", instead="a graph that pads complex numbers by symbolic sizes runs in eager")
+def python_dispatcher() -> Callable:
+    """A context within which operators are decomposed in Python, where PyTorch has such decompositions."""
+    from torch._dispatch.python import enable_python_dispatcher
+
+    with enable_python_dispatcher():
+        if not isinstance(torch.zeros(1).neg(), torch.Tensor):
+            raise Missing("operators give no tensors")
+    return enable_python_dispatcher

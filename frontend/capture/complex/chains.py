@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch.fx import GraphModule, Node
 
-from mlirc.frontend.torch_compat.fake_tensors import detect_fake_mode
+from mlirc.frontend.torch_compat.fake_tensors import as_traced, detect_fake_mode
 
 aten = torch.ops.aten
 OWN = "no view, though its operator gives one"  # a key of a node's metadata
@@ -39,7 +39,7 @@ def rewrite_chains(
         chosen -= wrong
     gained = {node for chain in chains(chosen) if gains(chain) for node in chain}
     if gained:
-        with mode, torch.no_grad():
+        with as_traced(mode):
             rewriter(gm, gained).run()
         gm.graph.eliminate_dead_code()
         gm.recompile()

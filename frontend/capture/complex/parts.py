@@ -17,7 +17,7 @@ import torch
 from torch.fx import GraphModule, Node
 
 from mlirc.frontend.capture.complex.chains import PART, VIEWS, ChainRewriter, rewrite_chains
-from mlirc.frontend.torch_compat.fake_tensors import detect_fake_mode
+from mlirc.frontend.torch_compat.fake_tensors import as_traced, detect_fake_mode
 
 aten = torch.ops.aten
 Parts = tuple[Any, Any]
@@ -37,14 +37,17 @@ def compute_conjugates(gm: GraphModule) -> None:
     found = [
         node
         for node in gm.graph.nodes
-        if node.target is aten._conj.default and is_on_cpu(node) and not is_returned(node)
+        if node.target is aten._conj.default
+        and is_on_cpu(node)
+        and not is_returned(node)
+        and not is_conjugated_again(node)
     ]
     mode = detect_fake_mode([node.meta["val"] for node in found])
     if mode is None:
         return
     for node in found:
         (x,) = node.all_input_nodes
-        with mode, torch.no_grad():
+        with as_traced(mode):
             made = aten._conj_physical.default(x.meta["val"])
         if x.meta["val"].is_conj() or made.is_conj() or made.stride() != node.meta["val"].stride():
             continue
@@ -59,6 +62,12 @@ def is_on_cpu(node: Node) -> bool:
     return bool(values) and all(
         isinstance(x, torch.Tensor) and x.layout is torch.strided and x.device.type == "cpu" for x in values
     )
+
+
+def is_conjugated_again(node: Node) -> bool:
+    """Whether the conjugate of the result, or of a view of it, is what is in memory, as `view_as_real` takes it: the flag is of use then."""
+    flagged = (user for user in node.users if isinstance(x := user.meta.get("val"), torch.Tensor) and x.is_conj())
+    return any(user.target is aten._conj.default for user in node.users) or any(map(is_conjugated_again, flagged))
 
 
 # ---- which chains

@@ -107,3 +107,26 @@ def test_arguments_by_name_are_left():
 def test_one_move_alone_is_a_call():
     z = torch.randn(8, 3, dtype=torch.complex64)
     assert calls(lambda z: torch.roll(z, (1,), (0,)), z) == {"aten.roll.default"}
+
+
+@pytest.mark.parametrize(
+    "fn",
+    [
+        lambda x, a: torch.fft.fft2(x, s=(5, 2), norm="ortho"),
+        lambda x, a: torch.fft.irfft2(x, s=(x.size(1) + 1, 2)),
+        lambda x, a: torch.fft.fftn(torch.fft.ifft(x, a.size(0) + 2).conj()),
+        lambda x, a: torch.nn.functional.pad(x * 1j, (a.size(0), -1)) + torch.cat([x, x.conj()], 1)[:, :1],
+    ],
+)
+def test_numbers_padded_by_sizes(fn):
+    """As the gradient of a transform of more or fewer numbers than there are."""
+
+    def run(function, n):
+        torch.manual_seed(n)
+        x, a = torch.randn(n, n, requires_grad=True), torch.randn(n - 1)
+        y = function(x, a)
+        return y, *torch.autograd.grad((y.abs() * torch.arange(y.size(-1))).sum(), x)
+
+    made = compiled(fn, dynamic=True)
+    for n in (4, 7):
+        torch.testing.assert_close(run(made, n), run(fn, n))

@@ -153,3 +153,30 @@ def test_a_part_of_a_conjugate_that_is_returned_is_a_view_of_the_input(part):
         eager, made = (tree_leaves(run(x)) for run in (lambda x: part(x.mH), compiled(lambda x: part(x.mH))))
     for right, got in zip(eager, made, strict=True):
         assert torch.equal(got, right) and got.is_conj() and got.data_ptr() == right.data_ptr()
+
+
+@pytest.mark.parametrize(
+    "fn",
+    [
+        lambda x: torch.fft.hfft(x[:, :1], dim=0),
+        lambda x: torch.fft.ihfft(x).imag.exp(),
+        lambda x: torch.fft.fft(x).conj().imag * 2,
+        lambda x: torch.view_as_real(torch.fft.fft(x).mH[1:].mH) + 1,
+        lambda x: torch.fft.ifft(torch.fft.fft(x).conj()[1:].conj()).real * 2,
+    ],
+)
+def test_conjugates_of_conjugates_under_batched_gradients(fn):
+    """The backward graph runs in eager, where a conjugate of a conjugate is what is in memory, as `view_as_real` takes it."""
+
+    def run(function, n):
+        torch.manual_seed(n)
+        x = torch.randn(n, 4, requires_grad=True)
+        y = function(x)
+        sum_ = (y.abs() * torch.arange(y.size(-1)) + y.real).sum()
+        (one,) = torch.autograd.grad(sum_, x, retain_graph=True)
+        return one, *torch.autograd.grad(sum_, x, torch.tensor([1.0, -2.0, 0.5]), is_grads_batched=True)
+
+    torch._dynamo.reset()
+    made = torch.compile(fn, backend="mlirc")
+    for n in (6, 4):
+        torch.testing.assert_close(run(made, n), run(fn, n))
