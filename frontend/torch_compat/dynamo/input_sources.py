@@ -28,23 +28,29 @@ def name_as_guarded(gm: GraphModule, inputs: Sequence[Any]) -> None:
     for node, x in zip(gm.graph.find_nodes(op="placeholder"), inputs, strict=False):
         context = contexts.get(x) if isinstance(x, torch.Tensor) else None
         made = getattr(context, "shape_env_to_source_to_symbol_cache", None)
-        if not made:
+        if made is None:
             continue
-        changes: dict[str, Any] = {}
+        changes = {} if env is None else with_numbers(context, env)
         source, named = getattr(node.meta.get("grapharg"), "source", None), getattr(context, "tensor_source", None)
         differs = None not in (source, named) and named != source
         if differs and any(of.startswith(f"{text(source)}.") for symbols in made.values() for of in symbols):
             changes["tensor_source"] = source
-        symbols = {} if env is None else made.get(id(env), {})
-        numbers = (
-            {}
-            if env is None
-            else {of: n for of, s in symbols.items() if (n := env.replace(s)).is_Integer and n is not s}
-        )
-        if numbers:
-            changes["shape_env_to_source_to_symbol_cache"] = {**made, id(env): symbols | numbers}
         if changes:
             contexts[x] = replace(context, **changes)  # type: ignore[arg-type]
+
+
+def with_numbers(context: Any, env: Any) -> dict[str, Any]:
+    """What changes in a context: numbers for the symbols that are known, of the tensor and of its base, which may be an input, too."""
+    made = getattr(context, "shape_env_to_source_to_symbol_cache", None) or {}
+    symbols = made.get(id(env), {})
+    numbers = {of: n for of, s in symbols.items() if (n := env.replace(s)).is_Integer and n is not s}
+    changes: dict[str, Any] = {}
+    if numbers:
+        changes["shape_env_to_source_to_symbol_cache"] = {**made, id(env): symbols | numbers}
+    base = getattr(context, "view_base_context", None)
+    if base is not None and (changes_of_base := with_numbers(base, env)):
+        changes["view_base_context"] = replace(base, **changes_of_base)
+    return changes
 
 
 def text(source: Any) -> str:

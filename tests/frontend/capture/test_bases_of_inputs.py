@@ -64,6 +64,32 @@ def test_a_size_of_overlapping_inputs_that_dynamo_found_to_be_a_number():
         torch.testing.assert_close(a, other)
 
 
+KNOWN = {  # what makes a number of a size while Dynamo traces
+    "pool": lambda b, v: torch.nn.functional.adaptive_max_pool1d(b, b.size(0)),
+    "view": lambda b, v: b.view(2, -1) + v.size(0),
+    "length": lambda b, v: b * len(range(b.size(0))),
+}
+
+
+@pytest.mark.thinned(2)
+@pytest.mark.parametrize("name", KNOWN)
+@pytest.mark.parametrize("view", ["row", "rows"])
+def test_a_size_of_a_base_that_dynamo_found_to_be_a_number(name, view):
+    """The base is the second of the inputs: its symbols stand in what is known of the first, its view."""
+
+    def program(v, b):
+        v.mul_(2)
+        return v.exp(), KNOWN[name](b, v)
+
+    compiled = torch.compile(program, backend="mlirc", dynamic=True)
+    for n in (2, 3, 2):
+        results = []
+        for run in (program, compiled):
+            b = torch.arange(2.0 * n).view(2, n) if n > 2 else torch.arange(4.0).view(2, 2)
+            results.append([b, *run(b[1] if view == "row" else b[1:], b)])
+        torch.testing.assert_close(results[1], results[0])
+
+
 CHECKED = {
     "cholesky": lambda y: torch.linalg.cholesky(y.mT @ y + torch.eye(4)),
     "inv": lambda y: torch.linalg.inv(y + torch.eye(4) * 9),
