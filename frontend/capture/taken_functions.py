@@ -4,6 +4,7 @@ from torch.fx import GraphModule
 
 from mlirc.frontend.capture.associative_scans import write_out_scans
 from mlirc.frontend.capture.counting_loops import carry_tensors
+from mlirc.frontend.capture.filled_diagonals import fills_gaps, write_out_diagonals
 from mlirc.frontend.capture.margin_losses import write_out_losses
 from mlirc.frontend.capture.nested_regions import inline_regions
 
@@ -13,3 +14,9 @@ def rewrite_functions(gm: GraphModule) -> None:
     write_out_scans(gm)
     carry_tensors(gm)
     write_out_losses(gm)
+    write_out_diagonals(gm)
+
+
+def left_to_eager(gm: GraphModule) -> str | None:
+    """The reason, where a function of the graph has no other form that is eager's."""
+    return fills_gaps(gm)

@@ -25,7 +25,7 @@ from mlirc.codegen.process.limits import FOR_EACH_NODE, TO_COMPILE, TO_LOAD, add
 from mlirc.frontend.cache.graph_cache import DiskCache
 from mlirc.frontend.cache.trace_cache import CachedTrace
 from mlirc.frontend.capture.aot_autograd import Capture, parameter_positions, refuse_lazy
-from mlirc.frontend.capture.taken_functions import rewrite_functions
+from mlirc.frontend.capture.taken_functions import left_to_eager, rewrite_functions
 from mlirc.frontend.driver.around_calls import around_calls
 from mlirc.frontend.driver.in_budget import Around, in_budget
 from mlirc.frontend.driver.parts import in_parts
@@ -49,7 +49,7 @@ def compile_captured(gm: GraphModule, inputs: Sequence[Any], options: Options) -
     refuse_fake(inputs)
     refuse_lazy(inputs)
     tell = partial(in_eager.from_now_on, kind_of(inputs), options)
-    if why := level_entered() or refused_update(gm):
+    if why := level_entered() or refused_update(gm) or left_to_eager(gm):
         return eager(gm, tell, why)
     addresses(TO_LOAD)
     rewrite_functions(gm)
