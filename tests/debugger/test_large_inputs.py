@@ -1,8 +1,6 @@
 """Inputs that PyTorch computes on with several threads: a forked process has none of its parent's."""
 
 import os
-import subprocess
-import sys
 
 from tests.forked_programs import COMMANDS, python
 
@@ -31,4 +29,5 @@ def test_each_pass_is_checked_on_them(tmp_path):
 
 
 def test_a_parent_that_has_computed_with_threads():
-    subprocess.run([sys.executable, "-c", PARENT], check=True, timeout=100)
+    done = python("-c", PARENT, imported=COMMANDS)
+    assert done.returncode == 0, done.stderr

@@ -1,7 +1,6 @@
 """Loading the dialect, interrupted at any line, then again: every op is there once."""
 
-import subprocess
-import sys
+from tests.forked_programs import python
 
 SCRIPT = """
 import sys
@@ -57,7 +56,7 @@ print(interrupts, len(OPS), len(IMPORTS), len(Mlirc.operations), len(Mlircx.oper
 
 
 def counts(every: int) -> list[int]:
-    done = subprocess.run([sys.executable, "-c", SCRIPT, str(every)], capture_output=True, text=True, timeout=300)
+    done = python("-c", SCRIPT, every)
     assert done.returncode == 0, done.stderr
     return list(map(int, done.stdout.split()))
 

@@ -18,6 +18,7 @@ from mlirc.codegen.cache import environment
 from mlirc.frontend import statistics
 from mlirc.frontend.cache.foreign_sources import foreign_sources
 from mlirc.lowering.pipeline.pass_manager import passes
+from tests.forked_programs import python
 
 STRICT = {"fallback": "error"}
 
@@ -302,5 +303,5 @@ def test_processes_share_it_and_may_start_at_once(tmp_path):
 
 def test_the_command_line_has_a_cache_without_the_front_end(tmp_path):
     code = "from mlirc.codegen.cache.environment import environment; print(len(environment()))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "64"
+    done = python("-c", code)
+    assert (done.returncode, done.stdout.strip()) == (0, "64"), done.stderr

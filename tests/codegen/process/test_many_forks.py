@@ -4,10 +4,10 @@ The limits are of a wait that never ends: on a machine that computes for others,
 """
 
 import os
-import subprocess
-import sys
 
 import pytest
+
+from tests.forked_programs import COMMANDS, python
 
 PROGRAM = """
 import faulthandler, os, sys, threading, time, torch
@@ -67,7 +67,7 @@ print(forks, "forks,", count, "compilations")
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this platform")
 @pytest.mark.parametrize("seconds", [3, pytest.param(20, marks=pytest.mark.full)])
 def test_children_call_and_compile_whenever_they_were_forked(seconds):
-    done = subprocess.run([sys.executable, "-c", PROGRAM, str(seconds)], capture_output=True, text=True, timeout=900)
+    done = python("-c", PROGRAM, seconds, imported=COMMANDS)
     assert done.returncode == 0, done.stderr[-3000:]
     forks = int(done.stdout.split()[0])
     assert forks >= 4

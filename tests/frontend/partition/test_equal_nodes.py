@@ -1,13 +1,11 @@
 """Equal nodes of a joint graph, and what loading Inductor for them would cost."""
 
-import subprocess
-import sys
-
 import torch
 from torch.fx import Graph
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from mlirc.frontend.partition.equal_nodes import merge_equal_nodes
+from tests.forked_programs import python
 
 aten = torch.ops.aten
 
@@ -73,5 +71,5 @@ assert model.weight.grad is not None
 unused = *(f"torch._inductor.{name}" for name in ("pattern_matcher", "scheduler", "lowering")), "mlirc.lowering.gpu.kernel"
 print([name for name in unused if name in sys.modules])
 """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
+    done = python("-c", program)
+    assert (done.returncode, done.stdout.strip()) == (0, "[]"), done.stderr
