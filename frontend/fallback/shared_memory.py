@@ -3,11 +3,12 @@
 A graph that writes to an input is traced for the memory that its inputs share at that time. Dynamo's guards tell one tensor given
 twice from two tensors, but neither two tensors of one memory from two of their own, nor where in that memory each begins.
 Where sizes are symbols, what AOTAutograd makes of tensors that overlap is wrong for the inputs themselves that it traced.
-Some matrices that overlap it takes for two that do not: see `taken_apart`.
+Some matrices that overlap it takes for two that do not: see `taken_apart`. In place of tensors that overlap its graph takes what they are views
+of, or all of their storage, which no guard asks about either: see `bases`.
 """
 
 from collections.abc import Callable, Iterable, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -16,7 +17,7 @@ from torch.fx import GraphModule, Node
 from mlirc.frontend.errors import UnsupportedGraph
 from mlirc.frontend.fallback.input_starts import is_strided, written_to
 from mlirc.frontend.torch_compat.dynamo.lazy_graph import forward_of
-from mlirc.frontend.torch_compat.fake_tensors import storage_id
+from mlirc.frontend.torch_compat.fake_tensors import base_of, storage_id
 
 ANOTHER_WAY = "inputs, one of which is written to, share memory in another way than when the graph was traced"
 DEVICES = ("cpu", "cuda")
@@ -26,6 +27,8 @@ Span = tuple[int, int, int]  # address of the first byte, address behind the las
 Overlaps = dict[
     tuple[int, int], int
 ]  # of two inputs, the one that begins first comes first: bytes between their starts
+Base = tuple[tuple[int, ...], tuple[int, ...], int] | int
+Bases = dict[int, tuple[int, Base]]
 
 
 @dataclass(frozen=True)
@@ -35,11 +38,13 @@ class TracedMemory:
     places   inputs that are no parameters
     written  those of them that the graph writes to
     overlaps as the function `overlaps` gives it
+    bases    what AOTAutograd takes in their place, as the function `bases` gives it
     """
 
     places: tuple[int, ...]
     written: frozenset[int]
     overlaps: Overlaps
+    bases: Bases = field(default_factory=dict)
 
     def same(self, args: Sequence[Any]) -> bool:
         """Whether the inputs of a call share memory in that way."""
@@ -47,7 +52,9 @@ class TracedMemory:
             if not self.overlaps and apart([args[k].untyped_storage() for k in self.places]):
                 return True
             spans = ((x.data_ptr(), extent(x), k) for k in self.places for x in (args[k],))
-            return overlaps(spans, self.written) == self.overlaps
+            if overlaps(spans, self.written) != self.overlaps:
+                return False
+            return not self.overlaps or bases({k: args[k] for k in self.places}, self.overlaps) == self.bases
         except (
             RuntimeError,
             NotImplementedError,
@@ -61,7 +68,8 @@ def traced_memory(gm: GraphModule) -> TracedMemory | None:
     written = written_to(gm, given)
     if not written or len(given) < 2:
         return None
-    return TracedMemory(tuple(given), frozenset(written), traced_overlaps(given, written))
+    found = traced_overlaps(given, written)
+    return TracedMemory(tuple(given), frozenset(written), found, bases(given, found))
 
 
 def with_memory(run: Callable, gm: GraphModule, tell: Callable[[Exception], None]) -> Callable:
@@ -172,3 +180,22 @@ def overlaps(tensors: Iterable[tuple[int, int, int]], written: Set[int]) -> Over
             found |= {(j, k): first - start for start, _, j in reaching if j in written or k in written}
             reaching.append((first, first + size, k))
     return found
+
+
+def bases(given: dict[int, torch.Tensor], found: Overlaps) -> Bases:
+    """The bases of tensors that overlap: for each storage, by the first such tensor, where this begins in it, and the base."""
+    together: dict[int, int] = {}
+    for k in sorted({k for pair in found for k in pair}):
+        together.setdefault(storage_id(given[k]), k)
+    alike = {storage: [x for x in given.values() if storage_id(x) == storage] for storage in together}
+    return {k: (hint(given[k].storage_offset()), base_among(alike[storage])) for storage, k in together.items()}
+
+
+def base_among(tensors: Sequence[torch.Tensor]) -> Base:
+    """Sizes, strides and start of what AOTAutograd takes for the base of tensors of one storage, at the call that is traced; the storage's
+    bytes where none is a view for autograd."""
+    views = [base for x in tensors if (base := base_of(x)) is not None]
+    if not views:
+        return hint(tensors[0].untyped_storage().nbytes())
+    base = views[0]
+    return tuple(map(hint, base.shape)), tuple(map(hint, base.stride())), hint(base.storage_offset())

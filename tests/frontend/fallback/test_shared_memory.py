@@ -159,3 +159,40 @@ def test_matrices_of_one_row_stride(rows, columns, rows2, columns2, stride, dist
             )
             outcomes.append((result, memory))
         torch.testing.assert_close(*reversed(outcomes))
+
+
+BASES = {  # what two tensors that overlap are views of: no guard asks
+    "a row": lambda: torch.arange(24.0),
+    "a longer row": lambda: torch.arange(40.0),
+    "a matrix": lambda: torch.arange(24.0).view(4, 6).clone(),
+    "another matrix": lambda: torch.arange(24.0).view(6, 4).clone(),
+    "a transposed matrix": lambda: torch.arange(24.0).view(4, 6).t().clone(memory_format=torch.preserve_format),
+    "a part": lambda: torch.arange(40.0)[8:].detach(),
+    "a row, later": lambda: torch.arange(24.0),
+    "cut off": lambda: torch.arange(24.0),
+}
+
+
+def two_parts(name):
+    base = BASES[name]()
+    start = base.storage_offset() + (name == "a row, later")
+    a, b = (base.as_strided((4,), (1,), start + k) for k in (0, 2))
+    return (a.detach(), b.detach(), base) if name == "cut off" else (a, b, base)
+
+
+@pytest.mark.thinned(2)
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode, torch.enable_grad])
+@pytest.mark.parametrize("first", BASES)
+@pytest.mark.filterwarnings("ignore:.*runs in eager.*")
+def test_another_base(first, mode):
+    """AOTAutograd's graph takes the base, or the storage, in place of tensors that overlap: one of other sizes is another graph's."""
+    for function in (written, both):
+        torch._dynamo.reset()
+        compiled = torch.compile(function, backend="mlirc")
+        with mode():
+            for name in (first, *BASES, first):
+                found = []
+                for run in (compiled, function):
+                    a, b, base = two_parts(name)
+                    found.append([run(a, b), base])
+                torch.testing.assert_close(*found, msg=f"{name} after {first}")
