@@ -3,7 +3,8 @@
     x: 4x5, strides 1, 4;   y: 5, stride 1        x + y: strides 1, 4      the first operand with a preference decides
     x: 4x5, strides 0, 1;   y: 4x5, strides 1, 4  x + y: strides 1, 4      one that is expanded has none
 
-Sizes and strides may be symbols (SymInt), which are never 0 or 1: a guard is made where two must be compared and nothing says how.
+Sizes and strides may be symbols (SymInt), which are never 0 or 1, and what is computed of symbols, which may be: a guard is made where two must be
+compared and nothing says how, and where the order depends on whether a dimension has one element.
 """
 
 from collections.abc import Sequence
@@ -81,23 +82,23 @@ def is_dense(shape: Sizes, strides: Sizes) -> bool:
 
 def equal_where_walked(shape: Sizes, strides: Sizes, others: Sizes) -> bool:
     """Whether two layouts are one: strides of dimensions of size 1 do not count, nor those of an empty tensor."""
-    if any(isinstance(n, int) and n == 0 for n in shape):
+    if any(same(n, 0) for n in shape):
         return True
-    walked = [not (isinstance(n, int) and n == 1) for n in shape]
-    return all(same(a, b) for a, b, counts in zip(strides, others, walked, strict=True) if counts)
+    differ = [n for n, a, b in zip(shape, strides, others, strict=True) if not same(a, b)]
+    return all(map(may_be_one, differ)) and all(map(is_one, differ))
 
 
 def viewed_strides(shape: Sizes, strides: Sizes, viewed: Sizes) -> tuple | None:
     """Strides of a view with other sizes, as computeStride finds them (ATen/TensorUtils.cpp); None where that is not known."""
     if not shape:
         return (1,) * len(viewed)
-    if any(type(n) is int and n == 0 for n in shape):
+    if any(same(n, 0) for n in shape):
         return tuple(strides) if all_same(shape, viewed) else row_major(viewed)
     made: list[Any] = [0] * len(viewed)
     d, base, of_tensor, of_view = len(viewed) - 1, strides[-1], 1, 1
     for k in reversed(range(len(shape))):
         of_tensor = of_tensor * shape[k]
-        if k > 0 and (same(shape[k - 1], 1) or same(strides[k - 1], of_tensor * base)):
+        if k > 0 and (same(strides[k - 1], of_tensor * base) or is_one(shape[k - 1])):
             continue
         while d >= 0 and (not same(of_view, of_tensor) or same(viewed[d], 1)):
             made[d] = of_view * base
@@ -119,7 +120,7 @@ def broadcast_strides(shape: Sizes, sizes: Sizes, strides: Sizes) -> list:
     lead = len(shape) - len(sizes)
     found: list[Any] = [0] * lead
     for d, (size, stride) in enumerate(zip(sizes, strides, strict=True)):
-        found.append(0 if same(size, 1) and not same(shape[lead + d], 1) else stride)
+        found.append(stride if same(size, shape[lead + d]) or is_one(shape[lead + d]) else 0)
     return found
 
 
@@ -138,10 +139,38 @@ def _compared(shape: Sizes, strides: Sequence[Sizes], a: int, b: int) -> int:
 
 
 def same(a: Any, b: Any) -> bool:
-    """Whether two sizes are the same number, or the same expression."""
-    if isinstance(a, int) or isinstance(b, int):
-        return isinstance(a, int) and isinstance(b, int) and a == b
-    return a.node.expr == b.node.expr
+    """Whether two sizes are the same number: of expressions that are not the same, as the guards that there are say."""
+    if isinstance(a, int) and isinstance(b, int):
+        return a == b
+    if expression(a) == expression(b):
+        return True
+    x, y = hint(a), hint(b)
+    return (x is None or y is None or x == y) and statically_known_true(a == b)
+
+
+def expression(size: Any) -> Any:
+    return size if isinstance(size, int) else size.node.expr
+
+
+def hint(size: Any) -> int | None:
+    """A size at the call that is traced; None where only data says it."""
+    if isinstance(size, int):
+        return size
+    return size.node.hint if size.node.has_hint() else None
+
+
+def may_be_one(size: Any) -> bool:
+    """Whether nothing says that a dimension has another number of elements than one."""
+    return size == 1 if isinstance(size, int) else not statically_known_true(size > 1)
+
+
+def is_one(size: Any) -> bool:
+    """Whether a dimension has one element. Where its size may be 1 and may be another, a guard says that it is 0 or 1, or that it is more."""
+    if isinstance(size, int):
+        return size == 1
+    if hint(size) is None:
+        return statically_known_true(size == 1)
+    return may_be_one(size) and bool(size <= 1)
 
 
 def at_most(a: Any, b: Any) -> bool:
@@ -157,5 +186,4 @@ def at_most(a: Any, b: Any) -> bool:
 
 def divides(a: Any, b: Any) -> bool:
     """Whether b is a multiple of a, which is positive, for all values that are possible. The size of an empty tensor divides nothing."""
-    empty = a == 0 if isinstance(a, int) else a.node.has_hint() and a.node.hint == 0
-    return not empty and statically_known_true(b % a == 0)
+    return hint(a) != 0 and statically_known_true(b % a == 0)

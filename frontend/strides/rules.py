@@ -24,7 +24,7 @@ Rule = Callable[[torch.Tensor, tuple], tuple | None]  # a result as promised, th
 def iterated(*positions: int, number: bool = False) -> Rule:
     """The strides that TensorIterator gives for the operands at these positions; without positions, for all tensor arguments.
 
-    `number`: the second argument may be a number, which is an operand of no dimensions."""
+    `number`: the first or the second argument may be a number, which is an operand of no dimensions."""
 
     def rule(result: torch.Tensor, args: tuple) -> tuple | None:
         chosen = [args[k] for k in positions if k < len(args)] if positions else args
@@ -33,9 +33,9 @@ def iterated(*positions: int, number: bool = False) -> Rule:
             return None
         if _decides(operands[0], result):
             return None
-        common = _common_dtype(result, operands)
-        numbers: list[Layout] = [((), ())] if number and not isinstance(args[1], torch.Tensor) else []
-        return order.result_strides(result.shape, [*(_layout(x, common) for x in operands), *numbers])
+        numbers = [x for x in args[:2] if not isinstance(x, torch.Tensor)] if number else []
+        common = _common_dtype(result, operands, numbers)
+        return order.result_strides(result.shape, [*(_layout(x, common) for x in operands), *[((), ())] * len(numbers)])
 
     return rule
 
@@ -66,7 +66,7 @@ def suggested(position: int) -> Rule:
 
 def _reduced(result: torch.Tensor, args: tuple) -> tuple | None:
     """Row-major strides of what is empty."""
-    return order.row_major(result.shape) if any(type(n) is int and n == 0 for n in result.shape) else None
+    return order.row_major(result.shape) if any(order.same(n, 0) for n in result.shape) else None
 
 
 def _scaled_by_power(result: torch.Tensor, args: tuple) -> tuple:
@@ -114,6 +114,23 @@ def _angle(result: torch.Tensor, args: tuple) -> tuple | None:
     return order.row_major(result.shape) if args[0].is_complex() else iterated()(result, args)
 
 
+def _absolute(result: torch.Tensor, args: tuple) -> tuple | None:
+    """The strides of empty_like of complex operands; else TensorIterator's."""
+    return _preserved(args[0]) if args[0].is_complex() else iterated()(result, args)
+
+
+def _infinite(result: torch.Tensor, args: tuple) -> tuple | None:
+    """TensorIterator's strides for the absolute values, of complex operands those of the real parts, and then for these and a number. Those of
+    empty_like of integers."""
+    x = args[0]
+    if not (x.is_floating_point() or x.is_complex()):
+        return _preserved(x)
+    if not x.is_complex():
+        return iterated()(result, args)
+    absolute = order.result_strides(x.shape, [(x.shape, [2 * n for n in x.stride()])])
+    return order.result_strides(x.shape, [(x.shape, absolute), ((), ())])
+
+
 def _padded(result: torch.Tensor, args: tuple) -> tuple | None:
     """Where no side grows, the strides of a dense copy in the operand's order of dimensions."""
     x, pad = args[:2]
@@ -154,7 +171,7 @@ def _decides(first: torch.Tensor, result: torch.Tensor) -> bool:
 
     The other operands have a say in the order of a dimension of size 1, whose stride may be another's."""
     shape, strides = first.shape, first.stride()
-    if any(type(n) is int and n == 1 for n in shape) or 0 in strides:
+    if any(map(order.may_be_one, shape)) or any(order.same(n, 0) for n in strides):
         return False
     if not (order.all_same(shape, result.shape) and order.all_same(strides, result.stride())):
         return False
@@ -168,8 +185,8 @@ def _has_no_gaps(shape: Sequence[Any], strides: Sequence[Any]) -> bool:
     return order.is_row_major(shape, strides)
 
 
-def _common_dtype(result: torch.Tensor, operands: Sequence[torch.Tensor]) -> torch.dtype:
-    """What TensorIterator converts operands to first."""
+def _common_dtype(result: torch.Tensor, operands: Sequence[torch.Tensor], numbers: Sequence[Any]) -> torch.dtype:
+    """What TensorIterator converts operands to first: a number counts where it is of another kind than all of them."""
     promoted: dict[bool, torch.dtype | None] = {True: None, False: None}
     for x in operands:
         seen = promoted[x.dim() > 0]
@@ -178,8 +195,22 @@ def _common_dtype(result: torch.Tensor, operands: Sequence[torch.Tensor]) -> tor
 
     common = outweigh(promoted[True], promoted[False])
     assert common is not None, "no operands"
-    computed = result.dtype.is_floating_point or result.dtype.is_complex
-    return result.dtype if computed and not (common.is_floating_point or common.is_complex) else common
+    for x in (result.dtype, *map(_dtype_of_number, numbers)):
+        if x != torch.bool and _kind(x) > _kind(common):
+            common = x
+    return common
+
+
+def _dtype_of_number(x: Any) -> torch.dtype:
+    if isinstance(x, bool):
+        return torch.bool
+    if isinstance(x, (int, torch.SymInt)):
+        return torch.int64
+    return torch.complex64 if isinstance(x, complex) else torch.get_default_dtype()
+
+
+def _kind(dtype: torch.dtype) -> int:
+    return 0 if dtype == torch.bool else 2 if dtype.is_floating_point or dtype.is_complex else 1
 
 
 def _layout(x: torch.Tensor, common: torch.dtype | None) -> Layout:
@@ -236,7 +267,7 @@ def _indexed(result: torch.Tensor, args: tuple) -> tuple | None:
 def _scattered(result: torch.Tensor, args: tuple) -> tuple | None:
     """The strides of a copy of the argument (clone_preserve_strides), which is dense where one element stands for several."""
     x = args[0]
-    repeats = any(order.same(s, 0) and not order.same(n, 1) for n, s in zip(x.shape, x.stride(), strict=True))
+    repeats = any(order.same(s, 0) and not order.is_one(n) for n, s in zip(x.shape, x.stride(), strict=True))
     return _preserved(x) if repeats else None
 
 
@@ -248,7 +279,7 @@ def _expanded(result: torch.Tensor, args: tuple) -> tuple:
     """A new dimension of size 1 has the stride of a whole of what it holds, which is 0 where that is expanded; all have 0 of a 0-d tensor."""
     rank, strides = args[0].dim(), list(result.stride())
     for d in reversed(range(len(strides) - rank)):
-        if type(result.shape[d]) is int and result.shape[d] == 1:
+        if order.same(result.shape[d], 1):
             strides[d] = result.shape[d + 1] * strides[d + 1] if rank else 0
     return tuple(strides)
 
@@ -285,6 +316,7 @@ ROW_MAJOR = (
 )
 ROW_MAJOR_ON_CPU = (aten.log_sigmoid_forward.default, aten.glu_backward.default)
 ITERATED = (
+    aten.hardswish.default,
     aten.hardswish_backward.default,
     aten.hardtanh_backward.default,
     aten.hardsigmoid_backward.default,
@@ -310,6 +342,10 @@ SUGGESTED: dict[Any, int] = {
     aten.replication_pad3d_backward.default: 1,
 }
 LIKE: dict[Any, int] = {
+    aten._conj_physical.default: 0,
+    aten.deg2rad.default: 0,
+    aten.rad2deg.default: 0,
+    aten.frexp.Tensor: 0,
     aten.huber_loss.default: 0,
     aten.binary_cross_entropy.default: 0,
     aten.binary_cross_entropy_backward.default: 1,
@@ -334,6 +370,8 @@ EXACT: dict[Any, Rule] = {
     aten.huber_loss_backward.default: _of_loss,
     aten.smooth_l1_loss_backward.default: _of_loss,
     aten.angle.default: _angle,
+    aten.abs.default: _absolute,
+    aten.isinf.default: _infinite,
     aten.where.self: _chosen,
     aten.glu.default: _gated,
     aten.index.Tensor: _indexed,
@@ -374,8 +412,10 @@ EXACT_ON_CPU: dict[Any, Rule] = {
     aten._fft_r2c.default: fourier.of_real,
     aten._fft_c2r.default: fourier.to_real,
 }
-AS_PROMISED = (aten.frexp.Tensor, aten.mvlgamma.default)
+AS_PROMISED = (aten.mvlgamma.default,)
 """Elementwise operators whose strides are not TensorIterator's: those of their first operand."""
+NUMBERS = ("other", "n")
+"""Second arguments of elementwise operators of which the kernel makes a tensor where they are numbers."""
 
 
 def rule_of(target: Any, device: str) -> Rule | None:
@@ -396,5 +436,6 @@ def rule_of(target: Any, device: str) -> Rule | None:
     if target in ITERATED:
         return iterated()
     if torch.Tag.pointwise in target.tags and not target._schema.is_mutable and target not in AS_PROMISED:
-        return iterated(number=[a.name for a in target._schema.arguments[1:2]] == ["other"])
+        first, *rest = target._schema.arguments
+        return iterated(number=str(first.type) == "number" or (bool(rest) and rest[0].name in NUMBERS))
     return None

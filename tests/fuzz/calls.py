@@ -92,7 +92,7 @@ def names_of(error: BaseException | None) -> list[str]:
 
 def not_compiled(error: BaseException | None) -> bool:
     """Whether it says, under the option `fallback="error"`, that a graph would run in eager."""
-    return "UnsupportedGraph" in names_of(error) or "than its meta function promised" in str(error)
+    return "UnsupportedGraph" in names_of(error) or "its meta function promised" in str(error)
 
 
 def in_thread(function: Callable, *args: Any, **kwargs: Any) -> Any:

@@ -13,6 +13,8 @@ import torch
 
 from tests.frontend.strides import layouts
 from tests.frontend.strides.layouts import LAYOUTS, wrong
+from tests.frontend.strides.test_eager_strides import OTHERS, arguments
+from tests.frontend.strides.test_eager_strides import elementwise as elementwise_operators
 
 aten = torch.ops.aten
 SHAPES = ((1,), (1, 4), (4, 1), (4, 4), (1, 4, 1), (2, 1, 4), (4, 1, 1), (1, 2, 1, 2), (2, 3, 1, 4))
@@ -146,6 +148,36 @@ def test_calls_of_symbols():
     found, compared = differences(part=0, of=11, dynamic=True)
     assert not found, "\n".join(found[:40])
     assert compared > 4000
+
+
+def elementwise(part: int, of: int) -> tuple[list[str], int]:
+    """Elementwise operators, of tensors that lie alike and not."""
+    found, compared = [], 0
+    dtypes = torch.float32, torch.complex64, torch.int64, torch.bool
+    operators = sorted({*elementwise_operators(), *OTHERS}, key=str)
+    cases = itertools.product(operators, dtypes, ((2, 2, 1), (1, 3), (3, 1, 2, 1)), ALL.values(), (True, False))
+    for op, dtype, shape, lay, alike in itertools.islice(cases, part, None, of):
+        x = lay(torch.ones(shape).to(dtype))
+        if "dropout" in str(op) and not dtype.is_floating_point:
+            continue
+        args, kwargs = arguments(op, [x, x if alike else torch.ones_like(x, memory_format=torch.contiguous_format), x])
+        wrongs = wrong(op, args, kwargs, False)
+        compared += wrongs is not None
+        found += wrongs or ()
+    return found, of * compared
+
+
+def test_some_elementwise_operators(all_strides):
+    found, compared = elementwise(part=5, of=61)
+    assert not found, "\n".join(found[:40])
+    assert compared > 30000
+
+
+@pytest.mark.full
+def test_each_elementwise_operator(all_strides):
+    found, compared = elementwise(part=0, of=1)
+    assert not found, "\n".join(found[:40])
+    assert compared > 30000
 
 
 def test_what_follows_a_view_is_laid_out_as_in_eager():
