@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 from torch.fx import GraphModule, Node
 
+GAPS = "fill_diagonal_ with wrap=True writes into the gaps between rows"
 METHOD = "fill_diagonal_"
 FUNCTIONS = (Tensor.fill_diagonal_, torch.ops.aten.fill_diagonal_, torch.ops.aten.fill_diagonal_.default)
 
@@ -29,7 +30,7 @@ def write_out_diagonals(gm: GraphModule) -> None:
 def fills_gaps(gm: GraphModule) -> str | None:
     """The reason, where a diagonal may go on beyond the last column, and not in the next row."""
     if any(map(leaves_rows, (node for _, nodes in fills(gm) for node in nodes))):
-        return "fill_diagonal_ with wrap=True writes into the gaps between rows"
+        return GAPS
     return None
 
 

@@ -17,7 +17,7 @@ from mlirc.codegen.process.limits import with_room
 from mlirc.frontend import statistics
 from mlirc.frontend.cache.compiled import from_data, to_data
 from mlirc.frontend.capture.aot_autograd import Capture, parameter_positions, refuse_lazy
-from mlirc.frontend.capture.taken_functions import rewrite_functions
+from mlirc.frontend.capture.taken_functions import left_to_eager, rewrite_functions
 from mlirc.frontend.driver.boxed_call import Boxed, wrap
 from mlirc.frontend.errors import NoText, UnsupportedGraph
 from mlirc.frontend.fallback.dual_tensors import level_entered
@@ -74,7 +74,7 @@ def compiled_ahead(gm: GraphModule, inputs: Sequence[Any], options: Options) -> 
         )
     kinds.register(AheadOfTime)  # type: ignore[attr-defined]
     refuse_lazy(inputs)
-    if why := level_entered() or refused_update(gm):
+    if why := level_entered() or refused_update(gm) or left_to_eager(gm):
         raise UnsupportedGraph(why)
     rewrite_functions(gm)
     memory, starts = traced_memory(gm), written_and_viewed(gm)

@@ -18,6 +18,7 @@ from mlirc.frontend.errors import UnsupportedGraph
 from mlirc.frontend.fallback.input_starts import is_strided
 from mlirc.frontend.importer.sizes import environment_of, expression, is_of_data, named, size
 from mlirc.frontend.package import signature
+from mlirc.frontend.package.exported_diagonals import with_diagonals
 from mlirc.frontend.package.signature import (
     CONNECTIVES,
     RELATIONS,
@@ -146,6 +147,7 @@ def _forward(function: Any, positional: int) -> Any:
 
 def functional(program: ExportedProgram) -> Functional:
     """The program's graph with its operators decomposed as for torch.compile, and its writes at its end."""
+    program = with_diagonals(program)
     fakes = [node.meta.get("val") for node in program.graph.find_nodes(op="placeholder")]
     parts = {**(composite_operators() or {}), **(list_operators() or {}), **quantized_operators()}
     with torch.no_grad():

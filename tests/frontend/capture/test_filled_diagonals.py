@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+import mlirc
 from mlirc.frontend import statistics
 
 LAYOUTS = {
@@ -82,3 +83,20 @@ def test_gradients():
     program(expected).square().sum().backward()
     torch.testing.assert_close(found.grad, expected.grad)
     assert found.grad.stride() == expected.grad.stride()
+
+
+@pytest.mark.parametrize("name", ["tall, wrapped", "a cube", "a part"])
+def test_compiled_ahead_of_time(name):
+    wrap, view = LAYOUTS[name]
+
+    def program(x):
+        x.fill_diagonal_(-1.0, wrap)
+        return x + 1, (x * 2).fill_diagonal_(3.0)
+
+    compiled = mlirc.compile(program, (view(torch.zeros(40)),))
+    for start in (0, 7):
+        memory, expected = torch.arange(40.0), torch.arange(40.0)
+        found, wanted = compiled(view(memory[start:])), program(view(expected[start:]))
+        assert all(map(torch.equal, found, wanted)), start
+        assert [x.stride() for x in found] == [x.stride() for x in wanted]
+        assert torch.equal(memory, expected), start
