@@ -8,7 +8,12 @@ the sum has the strides of the first. In
 
 eager has the nodes t and clone, so the gradient of `a` has the strides of clone's. Under AOTAutograd the compiled call is one node, and
 it takes the view `v` again after that call: t is the last node. Here the nodes are numbered anew: first the views that the program
-takes before it computes anything from the input, then the call, then the other views.
+takes before it computes something from the input, then the call, then the other views. In
+
+    v = a.t()
+    return v, v.clone()
+
+eager adds two gradients of `v`, that of the result first: here `v` is an other view.
 """
 
 import functools
@@ -46,7 +51,8 @@ def with_view_order(run: Callable, gm: GraphModule) -> Callable:
 def views_of_inputs(gm: GraphModule) -> tuple[list[int], list[int]]:
     """Positions of the results that are views of inputs, in two lists, each in the program's order.
 
-    The first list has the views that are taken before anything is computed from their input, the second has the others.
+    The first list has the views that are taken before something is computed from their input, the second has the others, and those that alone
+    something is computed from.
     """
     order = {node: k for k, node in enumerate(gm.graph.nodes)}
     results: Sequence[Any] = gm.graph.output_node().args[0]  # type: ignore[assignment]
@@ -54,12 +60,26 @@ def views_of_inputs(gm: GraphModule) -> tuple[list[int], list[int]]:
     on_the_way = {node for chain in chains.values() for node in chain}
     before, after = [], []
     for k in sorted(chains, key=lambda k: order[chains[k][-1]]):
-        source, first = chains[k][:2]
-        same = [node for chain in chains.values() if chain[0] is source for node in chain]
-        users = {user for node in same for user in node.users if user.op != "output"} - on_the_way
-        computed = min((order[user] for user in users if gives_tensors(user)), default=len(order))
-        (before if order[first] < computed else after).append(k)
+        source = chains[k][0]
+        computed = [
+            [*chain[: step + 1], user]
+            for chain in chains.values()
+            if chain[0] is source
+            for step, node in enumerate(chain)
+            for user in node.users.keys() - on_the_way
+            if user.op != "output" and gives_tensors(user)
+        ]
+        (before if any(parts_later(path, chains[k], order) for path in computed) else after).append(k)
     return before, after
+
+
+def parts_later(path: Sequence[Node], chain: Sequence[Node], order: dict[Node, int]) -> bool:
+    """Whether a computation leaves a chain of views at a node from which it was taken later than the rest of the chain; what is computed from
+    the last view is not: the gradient of that view itself comes first."""
+    for ours, theirs in zip(chain, path, strict=False):
+        if ours is not theirs:
+            return order[ours] < order[theirs]
+    return False
 
 
 def chain_of(x: Any) -> list[Node]:

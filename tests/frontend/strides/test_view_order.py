@@ -22,15 +22,19 @@ COMPUTED = {
 INPUTS = {"leaf": lambda x: x * 1, "size of 1": lambda x: x[:, :1], "turned": lambda x: x.permute(3, 1, 0, 2)}
 
 
-def program_of(rng):
-    """Some views, a computation and other views, and in which order they are returned."""
+def program_of(rng, of_views=False):
+    """Some views, a computation and other views, and in which order they are returned. `of_views`: the computation may be of an earlier view."""
     steps = [VIEWS[rng.choice([*VIEWS])] for _ in range(rng.randint(1, 3))]
-    steps.insert(rng.randint(0, len(steps)), COMPUTED[rng.choice([*COMPUTED])])
+    place = rng.randint(0, len(steps))
+    steps.insert(place, COMPUTED[rng.choice([*COMPUTED])])
     returned = rng.sample(range(len(steps)), len(steps))
+    source = rng.randint(0, place) if of_views else 0
 
     def program(x):
-        made = [step(x) for step in steps]
-        return [made[k] for k in returned]
+        made = [x]
+        for k, step in enumerate(steps):
+            made.append(step(made[source] if k == place else x))
+        return [made[k + 1] for k in returned]
 
     return program
 
@@ -60,6 +64,14 @@ def strides(x):
 @pytest.mark.thinned(2)
 def test_gradients_have_eagers_strides(seed, given, dynamic):
     check(program_of(random.Random(f"{seed} {given}")), given, dynamic)
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("given", INPUTS)
+@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.thinned(3)
+def test_what_is_computed_from_a_view(seed, given, dynamic):
+    check(program_of(random.Random(f"{seed} {given} of views"), of_views=True), given, dynamic)
 
 
 def test_a_view_that_is_returned_twice():
