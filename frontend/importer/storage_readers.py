@@ -117,8 +117,25 @@ def scatter(node: Node, args: tuple, values: dict[Node, Any], objects: list[Any]
     if flat is None:
         return None
     part = [list(n) if isinstance(n, tuple) else n for n in _written(node, args, begins(x))]
+    whole = _replaced(flat, args[1], *_written(node, args, begins(x)))
+    if whole is not None:
+        return GraphBuilder().view(whole, info.shape, info.stride, None, begins(x))
     made = aten_import.call_aten(aten.as_strided_scatter.default, (flat, args[1], *part), {}, info_of(flat), objects)
     return GraphBuilder().view(made, info.shape, info.stride, None, begins(x))
+
+
+def _replaced(
+    flat: ir.Value, source: Any, shape: tuple[Int, ...], stride: tuple[Int, ...], start: Int
+) -> ir.Value | None:
+    """The storage after a write to all of it, in its order: what was written; None where some of it stays."""
+    before, given = info_of(flat), info_of(source)
+    written = TensorInfo(before.dtype, shape, device=before.device)
+    if start != 0 or stride != written.stride or (written.extent,) != before.shape:
+        return None
+    if (given.shape, given.dtype, given.device) != (shape, before.dtype, before.device):
+        return None
+    builder = GraphBuilder()
+    return builder.view(builder.copy(source, written), before.shape, (1,), None, 0)
 
 
 def _flat(x: Node, values: dict[Node, Any]) -> ir.Value | None:

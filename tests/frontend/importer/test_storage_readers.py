@@ -3,6 +3,8 @@
 import pytest
 import torch
 
+from mlirc.frontend import statistics
+
 pytestmark = pytest.mark.thinned
 
 VIEWS = {
@@ -141,3 +143,46 @@ def test_a_result_and_the_parameter_share_it():
         _, y = torch.compile(result_too, backend="mlirc", fullgraph=True)(p, x)
         y.fill_(5.0)
     assert p.eq(5).all()
+
+
+# ---- a scatter that writes all of a storage: the gradient of a view by `as_strided`
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_all_of_a_storage(dynamic):
+    """A pool to one pixel of a channels-last image gives such a view."""
+
+    def program(x, w):
+        return torch.nn.functional.adaptive_avg_pool2d(x * 2, 1) * w
+
+    torch._dynamo.reset()
+    statistics.reset()
+    compiled = torch.compile(program, backend="mlirc", dynamic=dynamic, options={"cache": False})
+    for n in (2, 3):
+        image = torch.randn(n, 8, 4, 4).to(memory_format=torch.channels_last)
+        found, expected = image.clone().requires_grad_(), image.clone().requires_grad_()
+        compiled(found, torch.arange(8.0).view(8, 1, 1)).square().sum().backward()
+        program(expected, torch.arange(8.0).view(8, 1, 1)).square().sum().backward()
+        torch.testing.assert_close(found.grad, expected.grad)
+        assert found.grad.stride() == expected.grad.stride()
+    assert len(statistics.graphs) >= 2 and not any(graph.aten for graph in statistics.graphs)
+
+
+@pytest.mark.parametrize("order", [(2, 3, 4), (4, 3, 2)])
+def test_a_scatter_in_another_order(order):
+    def program(x, s):
+        return torch.as_strided_scatter(x * 2, s.permute(2, 1, 0), order, (order[1] * order[2], order[2], 1), 0) + 1
+
+    x, s = torch.randn(24), torch.randn(order[::-1])
+    assert torch.equal(torch.compile(program, backend="mlirc", options={"cache": False})(x, s), program(x, s))
+
+
+def test_what_is_written_is_an_input():
+    """The result is another tensor."""
+
+    def program(x, s):
+        return torch.as_strided_scatter(x * 2, s, (3, 4), (4, 1), 0)
+
+    x, s = torch.randn(12), torch.randn(3, 4)
+    made = torch.compile(program, backend="mlirc", options={"cache": False})(x, s)
+    assert torch.equal(made, program(x, s)) and made.data_ptr() != s.data_ptr() and not made._is_view()
