@@ -57,7 +57,7 @@ def views_of_inputs(gm: GraphModule) -> tuple[list[int], list[int]]:
     order = {node: k for k, node in enumerate(gm.graph.nodes)}
     results: Sequence[Any] = gm.graph.output_node().args[0]  # type: ignore[assignment]
     chains = {k: chain for k, x in enumerate(results) if (chain := chain_of(x))}
-    on_the_way = {node for chain in chains.values() for node in chain}
+    passed_over = {node for chain in chains.values() for node in chain} | unused(gm)
     before, after = [], []
     for k in sorted(chains, key=lambda k: order[chains[k][-1]]):
         source = chains[k][0]
@@ -66,8 +66,8 @@ def views_of_inputs(gm: GraphModule) -> tuple[list[int], list[int]]:
             for chain in chains.values()
             if chain[0] is source
             for step, node in enumerate(chain)
-            for user in node.users.keys() - on_the_way
-            if user.op != "output" and gives_tensors(user)
+            for user in node.users.keys() - passed_over
+            if user.op != "output" and has_gradient(user)
         ]
         (before if any(parts_later(path, chains[k], order) for path in computed) else after).append(k)
     return before, after
@@ -98,9 +98,21 @@ def chain_of(x: Any) -> list[Node]:
     return []
 
 
-def gives_tensors(x: Node) -> bool:
-    """Whether the node's value is a tensor or contains one, as the pair that `max(dim)` gives."""
-    return any(isinstance(value, FakeTensor) for value in tree_leaves(x.meta.get("example_value")))
+def unused(gm: GraphModule) -> set[Node]:
+    """The nodes whose tensors are new ones that nothing reads in the end."""
+    found: set[Node] = set()
+    for node in reversed(gm.graph.nodes):
+        if node.op != "output" and found.issuperset(node.users) and (value := tensor_of(node)) is not None:
+            given = (of for y in node.all_input_nodes if (of := tensor_of(y)) is not None)
+            found |= (
+                set() if storage_id(value) in map(storage_id, given) else {node}
+            )  # what is written in place is read
+    return found
+
+
+def has_gradient(x: Node) -> bool:
+    """Whether the node's value is a tensor with a gradient or contains one, as the pair that `max(dim)` gives."""
+    return any(isinstance(y, FakeTensor) and y.requires_grad for y in tree_leaves(x.meta.get("example_value")))
 
 
 def tensor_of(x: Any) -> torch.Tensor | None:

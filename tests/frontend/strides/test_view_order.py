@@ -82,6 +82,21 @@ def test_a_view_that_is_returned_twice():
     check(program, "leaf")
 
 
+@pytest.mark.parametrize(
+    "beside", [lambda x: x % 2, lambda x: x.detach() + 1, lambda x: x.view(torch.int32), lambda x: x.argmax()]
+)
+@pytest.mark.thinned(2)
+def test_what_has_no_gradient_or_is_not_read(beside):
+    """Of it no gradient comes."""
+
+    def program(x):
+        y = x.transpose(0, 3)
+        beside(x)
+        return y, y.clone(memory_format=torch.contiguous_format)
+
+    check(program, "leaf")
+
+
 @pytest.mark.thinned(2)
 @pytest.mark.parametrize("several", [torch.max, torch.sort, torch.cummax, torch.topk])
 def test_what_gives_several_tensors_computes(several):
