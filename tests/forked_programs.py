@@ -25,7 +25,12 @@ from tests import quick_capture
 ROOT = Path(__file__).parents[1]
 PYTORCH = ("torch", "torch._dynamo", "torch_mlir.ir", "llvmlite.binding", "rich.console", "safetensors.torch", "click")
 LENT = "MLIRC_TESTS_SERVERS"
-COMMANDS = (*PYTORCH, "mlirc.commands.run", "mlirc.frontend.entry.backend", "mlirc.frontend.driver.steps")
+COMMANDS = (
+    *(*PYTORCH, "mlirc.commands.run", "mlirc.frontend.entry.backend", "mlirc.frontend.driver.steps"),
+    *("mlirc.frontend.driver.observers", "mlirc.lowering.passes.fuse.fuse_elementwise"),
+    *("mlirc.lowering.passes.plan.plan_memory", "mlirc.lowering.passes.lower.lower_kernels"),
+)
+"""And what a first graph would have a program import: a quarter of its time."""
 
 
 def python(
