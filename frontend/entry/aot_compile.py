@@ -216,9 +216,9 @@ def checked(run: Callable, data: Mapping[str, Any]) -> Callable:
 
 def memory_data(x: TracedMemory) -> dict[str, Any]:
     pairs = [[*pair, distance] for pair, distance in x.overlaps.items()]
-    return {"places": list(x.places), "written": sorted(x.written), "overlaps": pairs}
+    return {"places": list(x.places), "written": sorted(x.written), "overlaps": pairs, "fixed": list(x.fixed)}
 
 
 def memory_from(data: Mapping[str, Any]) -> TracedMemory:
     pairs = {(j, k): distance for j, k, distance in data["overlaps"]}
-    return TracedMemory(tuple(data["places"]), frozenset(data["written"]), pairs)
+    return TracedMemory(tuple(data["places"]), frozenset(data["written"]), pairs, fixed=tuple(data["fixed"]))

@@ -5,8 +5,11 @@ twice from two tensors, but neither two tensors of one memory from two of their 
 Where sizes are symbols, what AOTAutograd makes of tensors that overlap is wrong for the inputs themselves that it traced.
 Some matrices that overlap it takes for two that do not: see `taken_apart`. In place of tensors that overlap its graph takes what they are views
 of, or all of their storage, which no guard asks about either: see `bases`.
+
+Parameters and buffers are many, and stay where they are: whether they overlap is asked again where one has moved.
 """
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,6 +17,7 @@ from typing import Any
 import torch
 from torch.fx import GraphModule, Node
 
+from mlirc.codegen.runtime.tensor_states import State, States
 from mlirc.frontend.errors import UnsupportedGraph
 from mlirc.frontend.fallback.input_starts import is_strided, written_to
 from mlirc.frontend.torch_compat.dynamo.lazy_graph import forward_of
@@ -21,6 +25,10 @@ from mlirc.frontend.torch_compat.fake_tensors import base_of, storage_id
 
 ANOTHER_WAY = "inputs, one of which is written to, share memory in another way than when the graph was traced"
 DEVICES = ("cpu", "cuda")
+NORMS = {
+    "batch_norm": "training",
+    "instance_norm": "use_input_stats",
+}  # what says whether running statistics are updated
 NEVER = -1  # no distance, which is 0 or more: such inputs never share memory as they were traced
 
 Span = tuple[int, int, int]  # address of the first byte, address behind the last one, position of the input
@@ -35,41 +43,83 @@ Bases = dict[int, tuple[int, Base]]
 class TracedMemory:
     """What memory the inputs of a graph shared when it was traced.
 
-    places   inputs that are no parameters
-    written  those of them that the graph writes to
+    places   inputs that may lie elsewhere in each call
+    written  those inputs that the graph writes to
     overlaps as the function `overlaps` gives it
     bases    what AOTAutograd takes in their place, as the function `bases` gives it
+    fixed    parameters, buffers and an optimizer's state, of known sizes
     """
 
     places: tuple[int, ...]
     written: frozenset[int]
     overlaps: Overlaps
     bases: Bases = field(default_factory=dict)
+    fixed: tuple[int, ...] = ()
+    _last: list["FixedMemory"] = field(default_factory=list, compare=False, repr=False)
 
     def same(self, args: Sequence[Any]) -> bool:
         """Whether the inputs of a call share memory in that way."""
         try:
-            if not self.overlaps and apart([args[k].untyped_storage() for k in self.places]):
-                return True
-            spans = ((x.data_ptr(), extent(x), k) for k in self.places for x in (args[k],))
-            if overlaps(spans, self.written) != self.overlaps:
+            fixed = self.fixed_memory(args)
+            if not self.overlaps and not fixed.overlaps:
+                storages = [args[k].untyped_storage() for k in self.places]
+                if apart(storages) and not any(fixed.reaches(storage) for storage in storages):
+                    return True
+            every = self.places + self.fixed
+            if overlaps(spans(args, every), self.written) != self.overlaps:
                 return False
-            return not self.overlaps or bases({k: args[k] for k in self.places}, self.overlaps) == self.bases
+            return not self.overlaps or bases({k: args[k] for k in every}, self.overlaps) == self.bases
         except (
             RuntimeError,
             NotImplementedError,
         ):  # a tensor without memory of its own: a subclass, or one that is traced
             return True
 
+    def fixed_memory(self, args: Sequence[Any]) -> "FixedMemory":
+        """Where `fixed` lie in this call: as in the last one, unless one of them has moved."""
+        if not self.fixed:
+            return NOWHERE
+        inputs = list(args)
+        for known in self._last:
+            if known.states.same(inputs, known.state):
+                return known
+        states = States(self.fixed, counted=False)
+        state, where = states.of(inputs), spans(args, self.fixed)
+        made = FixedMemory(states, state, overlaps(where, self.written), *merged(where))
+        self._last[:] = [made]
+        return made
+
+
+@dataclass(frozen=True)
+class FixedMemory:
+    """Where tensors that stay lie: their state, which of them overlap, and their memory as spans in order that do not touch."""
+
+    states: States
+    state: State
+    overlaps: Overlaps
+    starts: list[int]
+    ends: list[int]
+
+    def reaches(self, storage: torch.UntypedStorage) -> bool:
+        """Whether the storage has memory in common with one of them."""
+        first = storage.data_ptr()
+        before = bisect_left(self.starts, first + storage.nbytes())
+        return before > 0 and self.ends[before - 1] > first
+
+
+NOWHERE = FixedMemory(States((), counted=False), None, {}, [], [])
+
 
 def traced_memory(gm: GraphModule) -> TracedMemory | None:
     """What a Dynamo graph was traced with: which arguments shared memory. None where it writes to none, or has fewer than two."""
-    given = arguments(gm)
-    written = written_to(gm, given)
+    given, static = arguments(gm)
+    written = written_to(gm, given) | running_statistics(gm, given)
     if not written or len(given) < 2:
         return None
+    fixed = tuple(k for k in given if k in static and all(isinstance(n, int) for n in numbers(given[k])))
+    places = tuple(k for k in given if k not in fixed)
     found = traced_overlaps(given, written)
-    return TracedMemory(tuple(given), frozenset(written), found, bases(given, found))
+    return TracedMemory(places, frozenset(written), found, bases(given, found), fixed)
 
 
 def with_memory(run: Callable, gm: GraphModule, tell: Callable[[Exception], None]) -> Callable:
@@ -91,14 +141,28 @@ def with_memory(run: Callable, gm: GraphModule, tell: Callable[[Exception], None
     return call
 
 
-def arguments(gm: GraphModule) -> dict[int, torch.Tensor]:
-    """The tensors that a graph of Dynamo's is called with, by position: all but parameters, buffers and an optimizer's state."""
-    found = {}
+def arguments(gm: GraphModule) -> tuple[dict[int, torch.Tensor], set[int]]:
+    """The tensors that a graph of Dynamo's is called with, by position; and which are parameters, buffers or an optimizer's state."""
+    found, static = {}, set()
     for k, node in enumerate(gm.graph.find_nodes(op="placeholder")):
         x = node.meta.get("example_value")
-        if is_strided(x) and type(x).__name__ == "FakeTensor" and x.device.type in DEVICES and not is_static(node):
+        if is_strided(x) and type(x).__name__ == "FakeTensor" and x.device.type in DEVICES:
             found[k] = x
-    return found
+            if is_static(node):
+                static.add(k)
+    return found, static
+
+
+def running_statistics(gm: GraphModule, given: dict[int, torch.Tensor]) -> set[int]:
+    """Which of the fake tensors norms may update: their kernels count no writes. A norm's parameters count too."""
+    nodes: list[Any] = []
+    for node in gm.graph.nodes:
+        flag = NORMS.get(getattr(node.target, "__name__", "")) if node.op == "call_function" else None
+        if flag is not None and [*node.args, *[None] * 6][5] is not False and node.kwargs.get(flag) is not False:
+            nodes += [*node.args[1:5], *node.kwargs.values()]
+    values = [x.meta.get("example_value") for x in nodes if isinstance(x, Node)]
+    memory = {storage_id(x) for x in values if is_strided(x)}
+    return {k for k, x in given.items() if storage_id(x) in memory}
 
 
 def is_static(node: Node) -> bool:
@@ -156,6 +220,24 @@ def extent(x: torch.Tensor) -> int:
     if 0 in shape:
         return 0
     return (1 + sum((n - 1) * s for n, s in zip(shape, strides, strict=True))) * x.element_size()
+
+
+def spans(args: Sequence[Any], places: Iterable[int]) -> list[tuple[int, int, int]]:
+    """(address, bytes, position) of these inputs."""
+    return [(args[k].data_ptr(), extent(args[k]), k) for k in places]
+
+
+def merged(tensors: Iterable[tuple[int, int, int]]) -> tuple[list[int], list[int]]:
+    """The first and the last addresses of all memory that tensors, (address, bytes, position), cover, in order."""
+    starts: list[int] = []
+    ends: list[int] = []
+    for first, size, _ in sorted(tensors):
+        if size and ends and first <= ends[-1]:
+            ends[-1] = max(ends[-1], first + size)
+        elif size:
+            starts.append(first)
+            ends.append(first + size)
+    return starts, ends
 
 
 def apart(storages: list[torch.UntypedStorage]) -> bool:

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+import torch.nn.functional as F
 
 from mlirc.frontend import statistics
 from mlirc.frontend.fallback.shared_memory import ANOTHER_WAY
@@ -196,3 +197,139 @@ def test_another_base(first, mode):
                     a, b, base = two_parts(name)
                     found.append([run(a, b), base])
                 torch.testing.assert_close(*found, msg=f"{name} after {first}")
+
+
+class Kept(torch.nn.Module):
+    """Writes to a buffer, and reads another one, a parameter and the input; or writes to the input instead."""
+
+    def __init__(self, writes):
+        super().__init__()
+        self.register_buffer("state", torch.zeros(8))
+        self.register_buffer("other", torch.ones(8))
+        self.weight = torch.nn.Parameter(torch.arange(8.0))
+        self.writes = writes
+
+    def forward(self, x):
+        (x if self.writes == "input" else self.state).add_(1)
+        return x.cumsum(0) * self.other.flip(0) @ torch.diag(self.weight)
+
+
+def share(module, how):
+    """The input of a call, after two of the module's tensors and it have come to share memory, or no longer do."""
+    x = torch.ones(8)
+    if how == "other buffer":
+        module.other = module.state.view(8)
+    elif how == "part of other buffer":
+        module.other = torch.cat([module.state, module.state])
+        module.state = module.other[4:12]
+        module.other = module.other[:8]
+    elif how == "parameter":
+        module.weight.data = module.state
+    elif how == "apart again":
+        module.other, module.state = module.other.clone(), module.state.clone()
+        module.weight.data = module.weight.data.clone()
+    elif how == "input is a buffer":
+        x = module.state.detach()
+    elif how == "input is another buffer":
+        x = module.other[:8]
+    elif how == "input is a parameter":
+        x = module.weight.detach()
+    return x
+
+
+HOW = (
+    "apart",
+    "other buffer",
+    "apart again",
+    "part of other buffer",
+    "apart again",
+    "parameter",
+    "input is a buffer",
+    "apart again",
+    "input is a buffer",
+    "input is another buffer",
+    "input is a parameter",
+    "apart",
+)
+
+
+@pytest.mark.parametrize("writes", ["buffer", "input"])
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.filterwarnings("ignore:.*runs in eager.*")
+def test_buffers_and_parameters_come_to_share_memory(writes, dynamic):
+    """After they were traced apart: no guard of Dynamo's tells, and AOTAutograd's graph reads what was there before the write."""
+    torch._dynamo.reset()
+    modules = Kept(writes), Kept(writes)
+    compiled = torch.compile(modules[0], backend="mlirc", dynamic=dynamic)
+    with torch.no_grad():
+        for how in HOW:
+            found, expected = [], []
+            for module, called, outcomes in ((modules[0], compiled, found), (modules[1], modules[1], expected)):
+                x = share(module, how)
+                outcomes += [called(x), x, module.state, module.other, module.weight]
+            torch.testing.assert_close(found, expected, msg=how)
+
+
+def test_a_buffer_that_moves_is_compiled_for():
+    torch._dynamo.reset()
+    module = Kept("buffer")
+    compiled = torch.compile(module, backend="mlirc", options={"fallback": "error"})
+    with torch.no_grad():
+        for how in ("apart", "apart again", "apart", "input is another buffer"):
+            compiled(share(module, how))
+        with pytest.raises(Exception, match="share memory in another way"):
+            compiled(share(module, "other buffer"))
+        compiled(share(module, "apart again"))
+
+
+def test_parameters_in_one_memory_are_compiled_for():
+    """As an optimizer's, of which each is a part: none overlaps another one."""
+    torch._dynamo.reset()
+    memory = torch.arange(12.0)
+    layers = torch.nn.ParameterList([torch.nn.Parameter(x) for x in memory.split(4)])
+    for x in layers:
+        x.grad = torch.ones(4)
+    optimizer = torch.optim.SGD(layers.parameters(), lr=1.0)
+    step = torch.compile(optimizer.step, backend="mlirc", options={"fallback": "error"})
+    for _ in range(2):
+        step()
+    torch.testing.assert_close(memory, torch.arange(12.0) - 2)
+
+
+def bare_norm(x, state, read):
+    return F.batch_norm(x, state[:3], state[3:], training=True, momentum=0.5), read * 2
+
+
+def instance_norm(x, state, read):
+    return F.instance_norm(x.t()[None], state[:3], state[3:], momentum=0.5), read * 2
+
+
+def renormed(x, state, read):
+    return F.embedding(torch.tensor([0, 1]), state.view(2, 3), max_norm=0.5) + x[0], read * 2
+
+
+@pytest.mark.parametrize("function", [bare_norm, instance_norm, renormed])
+@pytest.mark.filterwarnings("ignore:.*runs in eager.*")
+def test_writes_that_no_version_counts(function):
+    """Running statistics of a norm in memory that another input comes to show."""
+    torch._dynamo.reset()
+    compiled = torch.compile(function, backend="mlirc")
+    x = torch.arange(12.0).view(4, 3).sin()
+    for place in (8, 0, 8, 2):
+        outcomes = []
+        for called in (compiled, function):
+            memory = torch.arange(1.0, 15.0)
+            outcomes.append((called(x, memory[:6], memory[place : place + 6]), memory))
+        torch.testing.assert_close(*outcomes)
+
+
+def test_norms_that_come_to_share_statistics():
+    torch._dynamo.reset()
+    models = [torch.nn.Sequential(torch.nn.BatchNorm1d(3), torch.nn.BatchNorm1d(3)) for _ in range(2)]
+    compiled = torch.compile(models[0], backend="mlirc")
+    for k in range(3):
+        for model in models if k else ():
+            model[1].running_mean = model[0].running_mean if k == 1 else model[0].running_mean.view(3)
+        x = torch.arange(12.0).view(4, 3).sin()
+        torch.testing.assert_close(compiled(x), models[1](x))
+        torch.testing.assert_close([*models[0].buffers()], [*models[1].buffers()])
