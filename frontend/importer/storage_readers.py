@@ -22,7 +22,7 @@ from mlirc.dialects.core import symbols
 from mlirc.dialects.core.bindings import ir
 from mlirc.dialects.core.graph_builder import GraphBuilder
 from mlirc.dialects.core.symbols import Int
-from mlirc.dialects.core.tensor_types import TensorInfo, info_of
+from mlirc.dialects.core.tensor_types import KERNEL_DTYPES, TensorInfo, info_of
 from mlirc.frontend.errors import UnsupportedGraph
 from mlirc.frontend.importer import aten_import
 from mlirc.frontend.importer.sizes import size, storage_offset, tensor_info
@@ -127,10 +127,12 @@ def scatter(node: Node, args: tuple, values: dict[Node, Any], objects: list[Any]
 def _replaced(
     flat: ir.Value, source: Any, shape: tuple[Int, ...], stride: tuple[Int, ...], start: Int
 ) -> ir.Value | None:
-    """The storage after a write to all of it, in its order: what was written; None where some of it stays."""
+    """The storage after a write to all of it, in its order: what was written; None where some of it stays, or no kernel copies it."""
     before, given = info_of(flat), info_of(source)
     written = TensorInfo(before.dtype, shape, device=before.device)
-    if start != 0 or stride != written.stride or (written.extent,) != before.shape:
+    if before.dtype not in KERNEL_DTYPES or start != 0:
+        return None
+    if stride != written.stride or (written.extent,) != before.shape:
         return None
     if (given.shape, given.dtype, given.device) != (shape, before.dtype, before.device):
         return None

@@ -177,6 +177,16 @@ def test_a_scatter_in_another_order(order):
     assert torch.equal(torch.compile(program, backend="mlirc", options={"cache": False})(x, s), program(x, s))
 
 
+@pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128, torch.uint16, torch.float8_e5m2, torch.bool])
+def test_a_scatter_of_each_dtype(dtype):
+    def program(x, s):
+        return torch.as_strided_scatter(x.clone(), s, (3, 4), (4, 1), 0)
+
+    x, s = torch.zeros(12).to(dtype), torch.arange(12.0).view(3, 4).to(dtype)
+    options = {"cache": False, "fallback": "error"}
+    assert torch.compile(program, backend="mlirc", options=options)(x, s).tolist() == program(x, s).tolist()
+
+
 def test_what_is_written_is_an_input():
     """The result is another tensor."""
 
