@@ -120,8 +120,9 @@ def parameters(kind: str) -> list[int]:
 
 
 def returned_to_user(kind: str, results: int) -> int:
-    """How many of the first results the caller gets; the others of a forward graph are saved for its backward graph."""
+    """How many of the first results the caller gets; the others of a forward graph are saved for its backward graph. Tokens of effects
+    come before all, and AOTAutograd does not count them."""
     tracing = TracingContext.try_get()
     if kind != "forward" or tracing is None or tracing.fw_metadata is None:
         return results
-    return tracing.fw_metadata.num_forward
+    return len(tracing.fw_metadata.tokens) + tracing.fw_metadata.num_forward

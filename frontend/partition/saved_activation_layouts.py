@@ -31,6 +31,8 @@ def save_channels_last(gm: GraphModule) -> None:
     tracing = TracingContext.try_get()
     if tracing is None or tracing.output_strides is None:
         return
+    if tracing.fw_metadata is not None and tracing.fw_metadata.tokens:
+        return  # AOTAutograd looks up strides as if there were no results before those that it counts
     output = gm.graph.output_node()
     results: list[Any] = list(output.args[0])  # type: ignore[arg-type]
     strides: list[tuple[int, ...] | None] = [None] * len(results)
