@@ -63,12 +63,15 @@ class Space:
             return goal >= 0 or self.impossible()
         if known_nonnegative(goal) and not free_symbols(goal) & set(self.sizes):
             return True
-        for merged in (False, True):
-            try:
-                if _Proof(self.sizes, free_symbols(goal), merged).holds(goal, (*self.facts, *self.below(goal))):
-                    return True
-            except _TooLong:
-                pass
+        known = (*self.facts, *self.below(goal))
+        plain = _without_extremes(known)
+        for facts in [known] if len(plain) == len(known) else [plain, known]:
+            for merged in (False, True):
+                try:
+                    if _Proof(self.sizes, free_symbols(goal), merged).holds(goal, facts):
+                        return True
+                except _TooLong:
+                    pass
         return self._looked_at(goal)
 
     def below(self, goal: Int) -> Facts:
@@ -79,9 +82,9 @@ class Space:
     def left(self, goal: Int) -> list[Int] | None:
         """Expressions in symbols alone: where they are at least 0, so is the goal at every point; None if none are found.
 
-        Each max and min in a fact doubles the cases. Where they are too many, the facts without any may do.
+        Where the cases of facts are too many, the facts without a max or min may do.
         """
-        for facts in (self.facts, tuple(f for f in self.facts if extreme_atom(f) is None)):
+        for facts in (self.facts, _without_extremes(self.facts)):
             proof = _Proof(self.sizes, free_symbols(goal))
             proof.left = []
             try:
@@ -148,6 +151,11 @@ class Space:
             if free_symbols(f) <= wanted:
                 inside = inside & (symbols.emit(f, TorchIndices(names)) >= 0)
         return names, inside
+
+
+def _without_extremes(facts: Facts) -> Facts:
+    """The facts without a max or min, each of which doubles the cases of a proof: most goals need no other."""
+    return tuple(f for f in facts if extreme_atom(f) is None)
 
 
 def unless_by_zero(expr: Int, atom: tuple[str, Int, Int], value: Int, otherwise: Int) -> Int:
