@@ -406,6 +406,8 @@ REDUCTIONS = (
 )
 EXACT |= dict.fromkeys(REDUCTIONS, _reduced)
 EXACT_ON_CPU: dict[Any, Rule] = {
+    aten.reflection_pad2d.default: suggested(0),
+    aten.replication_pad2d.default: suggested(0),
     aten.convolution_backward.default: _of_convolution,
     aten._scaled_dot_product_flash_attention_for_cpu.default: _of_flash_attention,
     aten._fft_c2c.default: fourier.of_complex,
