@@ -180,6 +180,7 @@ class _Proof:
         self.quotients: dict[tuple[Int, Int], str] = {}
         self.bounds: dict[str, tuple[Int, Int]] = {}  # q: (a, b)
         self.numbers = count()
+        self.known: dict[Int, Int] = {}  # what `flat` gave
         self.steps = 0
         self.leaf: Int | None = None  # of the last look at extremes: what was to be at least 0 in the end
         self.left: list[Int] | None = None  # goals that were not proved, if they are to be collected
@@ -227,16 +228,18 @@ class _Proof:
         return None
 
     def flat(self, expr: Int) -> Int:
-        """`expr` with a number for each quotient, and remainders by quotients."""
+        """`expr` with a number for each quotient, and remainders by quotients. The facts are asked for at each step."""
         if isinstance(expr, int):
             return expr
-        total: Int = 0
-        for monomial, coefficient in expr.terms.items():
-            product: Int = coefficient
-            for atom in monomial:
-                product = product * (symbol(atom) if isinstance(atom, str) else self.divided(*atom))
-            total = total + product
-        return total
+        if expr not in self.known:
+            total: Int = 0
+            for monomial, coefficient in expr.terms.items():
+                product: Int = coefficient
+                for atom in monomial:
+                    product = product * (symbol(atom) if isinstance(atom, str) else self.divided(*atom))
+                total = total + product
+            self.known[expr] = total
+        return self.known[expr]
 
     def divided(self, kind: str, a: Int, b: Int) -> Int:
         a, b = self.flat(a), self.flat(b)
