@@ -126,10 +126,11 @@ def wide_dtype(q: torch.Tensor) -> torch.dtype:
 def weights_of(
     scores: torch.Tensor, seen: torch.Tensor, lse: torch.Tensor, blocks: Blocks, rows: Any, columns: Any
 ) -> torch.Tensor:
-    """The softmax, recomputed."""
+    """The softmax, recomputed: `lse` is rounded, and a row's weights would be too large or too small together, but for their sum."""
     scores = torch.where(listed(blocks, rows, columns, scores, seen), scores, NOTHING)
-    lse = lse * LN2
-    return torch.where((lse == NOTHING).unsqueeze(-1), 0.0, torch.exp(scores - lse.unsqueeze(-1)))
+    lse = (lse * LN2).unsqueeze(-1)
+    weights = torch.exp(scores - lse)
+    return torch.where(lse == NOTHING, 0.0, weights / weights.sum(-1, keepdim=True))
 
 
 def listed(blocks: Blocks, rows: Any, columns: Any, scores: torch.Tensor, by_element: torch.Tensor) -> torch.Tensor:
