@@ -1,7 +1,7 @@
 """Splits a gemm among threads: a ticket is one part of its rows by one group of its panels, and threads take tickets.
 
-With few threads, each takes some panels and all rows, or some rows and all panels. With many threads, one would have few panels: of
-24 panels 8 of 16 threads get two, the others one and wait, and each packs all rows for them. So rows are cut into `parts`, and panels
+With few threads, each takes some panels and all rows, or some rows and all panels. With many threads, or few panels, one would have few of
+them: of 24 panels 8 of 16 threads get two, the others one and wait, and each packs all rows for them. So rows are cut into `parts`, and panels
 into groups of `size`, which minimize
 
     rounds * (blocks * size * tile + blocks * row_pack + size * panel_pack)      rounds = ceil(tickets / threads), blocks of a part
@@ -48,6 +48,11 @@ class ThreadGrid(Groups):
         b, threads, one = e.index, e.env["threads"], e.i64(1)
         self.e, self.every, self.blocks = e, e.i64(panels), blocks
         many = b.ge(threads, e.i64(MANY_THREADS))
+        if (
+            group is not None
+        ):  # too few groups for tickets: a thread that keeps its next one would do two thirds of the work
+            few_groups = b.ge(b.mul(threads, e.i64(group)), e.i64(panels))
+            many = b.or_(many, b.and_(few_groups, b.gt(threads, one)))
         # a thread that knows its next ticket keeps it from the others, which matters where tickets are few
         self.ahead = e.i64(0) if group is None else b.select(many, e.i64(0), one)
         if group is not None:
