@@ -48,18 +48,16 @@ class ThreadGrid(Groups):
         b, threads, one = e.index, e.env["threads"], e.i64(1)
         self.e, self.every, self.blocks = e, e.i64(panels), blocks
         many = b.ge(threads, e.i64(MANY_THREADS))
-        if (
-            group is not None
-        ):  # too few groups for tickets: a thread that keeps its next one would do two thirds of the work
+        if group is not None:
+            # with a few groups a thread that keeps its next ticket would do two thirds of the work
             few_groups = b.ge(b.mul(threads, e.i64(group)), e.i64(panels))
             many = b.or_(many, b.and_(few_groups, b.gt(threads, one)))
-        # a thread that knows its next ticket keeps it from the others, which matters where tickets are few
-        self.ahead = e.i64(0) if group is None else b.select(many, e.i64(0), one)
-        if group is not None:
             large, small, parts = e.i64(group), e.i64(self.smaller(group)), one
         else:
             large = small = e.i64(max(panels, 1)) if by_rows else e.ceildiv(e.i64(max(panels, 1)), threads)
             parts = threads if by_rows else one
+        # a thread that knows its next ticket keeps it from the others, which matters where tickets are few
+        self.ahead = e.i64(0) if group is None else b.select(many, e.i64(0), one)
         best_parts, best_size = self.choose(costs, b.select(many, threads, one))
         self.parts = b.select(many, best_parts, parts)
         super().__init__(e, panels, b.select(many, best_size, large), b.select(many, best_size, small))
