@@ -19,6 +19,7 @@ EXCLUSIONS = {
     "what an attention mask hides where it is not finite": "eager's kernels add -inf, its causal kernel replaces (judge.ReplacedScores)",
     "a module's dtype changed after a call, on torch 2.11": "its Dynamo misses it, and a dtype that the graph has as a constant stays "
     "(drive.py; torch_compat/dynamo/skipped_guards.py)",
+    "derivatives of rms_norm within torch.func, on torch 2.11": "0 in inference_mode, without a warning (kinds/derivatives.py)",
     "attention with a scale of 0 or less": "eager masks before it scales: -inf becomes NaN or the largest (kinds/layers.py)",
     "signs of zeros out of sums of products, and of the larger of -0.0 and 0.0": "the library's choice (noise.SIGNLESS)",
     "largest numbers in sums, norms and products": "whether a square or a sum overflows on the way is a formula's choice: eager's "
