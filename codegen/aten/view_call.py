@@ -16,7 +16,7 @@ ROUTINES = {aten.view_as_real.default: "view_as_real", aten.view_as_complex.defa
 
 
 def view_call(frame: Frame, op: Any, function: Any, operands: Sequence[HostBuffer | Number]) -> NativeCall:
-    """The call of a view by the C shim. Writes nothing yet; raises NotNative."""
+    """The C shim's call of a view, whose lines are written later, by its `write`. Raises NotNative."""
     if function not in ROUTINES:
         raise NotNative("no view that native code knows")
     name, device = ROUTINES[function], one_device(op)
@@ -27,6 +27,8 @@ def view_call(frame: Frame, op: Any, function: Any, operands: Sequence[HostBuffe
         raise NotNative("a number stands for a tensor")
 
     def write(places: list[str]) -> str:
+        """Writes the call, which puts the result's handle at `places[0]`; gives its status. Part of a tensor is first made a tensor of its
+        own, with the same storage: the result keeps that alive, as a handle on memory alone would not."""
         part = "" if x.whole or x.root.kind not in ("argument", "owned") else frame.part(x)
         handle = frame.load("ptr", part) if part else frame.plain(x)
         status = frame.text.call(f"aoti_torch_{device}_{name}", "i32 (ptr, ptr)", handle, *places)

@@ -1,11 +1,12 @@
 """Takes the state of a GPU's random generator in native code: the function behind the operator `random_state`.
 
-    random_state(record, index, increment, stream, place)   puts a new tensor of two int64 on the GPU at `place`: seed and
-                                     offset/4 of the default generator, which moves on by `increment` words
+    random_state(record, index, increment, stream, place)   makes a tensor of two int64 on GPU `index`, and stores its handle at `place`.
+                                     The tensor holds the seed of the default generator and a quarter of its offset. The generator's
+                                     offset then grows by `increment`.
 
-PyTorch gives the state as numbers or, while a CUDA graph is recorded, as addresses that each replay fills. A kernel (`record`,
-lowering/gpu/random_state.py) stores either in the tensor. The function holds the generator's lock meanwhile, as ATen does. It returns 0,
-or an error as in cuda/runtime.py.
+PyTorch gives the state as numbers or, while a CUDA graph is recorded, as addresses that each replay fills. A kernel stores either in
+the tensor (lowering/gpu/random_state.py; `record` is what launches it). The function holds the generator's lock meanwhile, as ATen does.
+It returns 0, or an error as in cuda/runtime.py.
 """
 
 import os
@@ -86,7 +87,7 @@ _lock = fork_lock()
 
 
 def linked(links: Sequence[str]) -> dict[str, int]:
-    """The address of this module's function, where a program links it."""
+    """The function's address by its name, if `links` has the name."""
     if NAME not in links:
         return {}
     with _lock:
@@ -103,7 +104,7 @@ def _code() -> Code:
 
 
 def text(known: GeneratorLayout) -> str:
-    """The functions for objects that are laid out so."""
+    """The function's LLVM IR, for a generator whose fields lie as `known` says."""
     stores = []
     for k, word in enumerate(("", "%seed", "%offset", "%within", "%captured", "0", "0")):  # two that Triton adds
         stores += [

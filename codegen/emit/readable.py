@@ -63,14 +63,15 @@ def ptx_texts(module: Any) -> Iterator[tuple[str, str]]:
 
 
 def triton_ops(module: Any) -> list[Any]:
-    """The `mlirc.triton` ops that a function launches. Others are left out: lowering/files/code.py has not compared them with a body."""
+    """The `mlirc.triton` ops that a function launches. One that nothing launches is left out: where the module comes from a file, nothing
+    has verified its text (lowering/files/code.py)."""
     named = {attribute_value(op.attributes["sym_name"]): op for op in module.body.operations}
     found = (named.get(name) for name in kernel_runs(module))
     return [op for op in found if op is not None and op.operation.name == "mlirc.triton"]
 
 
 def kernel_runs(module: Any) -> dict[str, Any]:
-    """The names of the kernels that functions run, those of regions first, each with the first `mlircx.run` of it."""
+    """The names of the kernels that functions run, each with the first `mlircx.run` of it. Functions of regions come before their callers."""
     operations = (op for one in all_functions(module, Seen()) for op in one.regions[0].blocks[0].operations)
     runs = [op for op in operations if op.operation.name == "mlircx.run"]
     found: dict[str, Any] = {}

@@ -1,6 +1,9 @@
-"""Chooses the exception of a bad index from the message of its check: RuntimeError for eager's gather, IndexError for all others."""
+"""Makes the exception for an index out of range, of eager's kind: RuntimeError for a gather, IndexError for all others.
 
-RUNTIME = "RuntimeError: "  # how a message begins whose check raises that
+The check that a kernel has for an index holds the message, with `{index}` and `{size}` in place of the numbers.
+"""
+
+RUNTIME = "RuntimeError: "  # a message that begins so is a RuntimeError's
 
 
 def index_text(message: str, index: int, size: int) -> str:

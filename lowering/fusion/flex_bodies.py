@@ -1,10 +1,11 @@
-"""Makes one kernel's body of the ops between `flex_scores` and what reads the scores: of score_mod, mask_mod and their gradients.
+"""Makes one kernel's body of score_mod, mask_mod and their gradients: the ops between `flex_scores` and the op that reads the scores.
 
     %s = flex_scores(%q, %k);  %c = 20 * tanh(%s / 20);  %m = iota >= iota;  flex_attend(%c, %m, ...)
     body(%s: [B, H, L, S]) = yield(20 * tanh(read %s / 20), d2 >= d3)
 
-What does not change along queries and keys both, and comes of memory, stays outside: it is computed once, and the body reads it. What comes of
-scores is inside, also where there is one query or one key.
+The scores are virtual: no memory holds them, and the kernel computes each one just before the body reads it. An op that computes with
+scores is inside the body. So is one whose result has an element for each query and each key, or that reads no memory. All others stay
+outside: they are computed once, and the body reads their results.
 """
 
 from collections.abc import Iterable, Sequence
@@ -24,16 +25,20 @@ from mlirc.lowering.pipeline.ledger import Ledger
 from mlirc.lowering.pipeline.pass_manager import run_pipeline
 
 PIPELINE = "decompose,canonicalize,cse,eliminate-views,canonicalize,cse,to-kernels"
-"""To kernels of one op each, all of which become one."""
+"""Makes a kernel of each op; `merge_all` makes one of them all."""
 
 
 class NotOneBody(Exception):
-    """The ops are no kernel's body, by this rule."""
+    """The ops cannot be one kernel's body. The message is the rule, as the ledger has it."""
 
 
 @dataclass(frozen=True)
 class FlexBody:
-    """A body in an op of its own: its block takes what is stored nowhere, and then what `captured` are the values of."""
+    """A body, in an op that is in no module yet.
+
+    holder     its one block has an argument for each virtual tensor, and then one for each captured value
+    captured   the values outside that the body reads
+    """
 
     holder: ir.Operation
     captured: list[ir.Value]
@@ -49,13 +54,13 @@ def flex_body(
     virtual: Sequence[tuple[ir.Type, Sequence[ir.Value]]],
     space: tuple[Int, ...],
 ) -> FlexBody:
-    """The body that computes `roots` over `space`. Raises NotOneBody.
+    """The body that computes `roots` over `space`, the sizes [B, H, L, S]. Raises NotOneBody.
 
-    reader    the op that reads the roots, before which views are put of what the body reads
-    virtual   for each tensor that is stored nowhere, its type and the values that are it
+    reader    the op that reads the roots; views that the body needs are built before it
+    virtual   for each virtual tensor, its type and the values of the graph that stand for it
     """
     scores = {x for _, values in virtual for x in values}
-    inside, captured = slice_of(roots, scores, computed_of(scores, reader), space)
+    inside, captured = slice_of(roots, scores, dependents(scores, reader), space)
     module = ir.Module.create(reader.location)
     set_target(module, target_of(reader))
     types = [type_ for type_, _ in virtual] + [x.type for x in captured]
@@ -81,13 +86,14 @@ def flex_body(
     given = [type_of(info) for *_, info in results]
     function.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(types, given))
     run_pipeline(module, PIPELINE, verify=False)
-    return taken_out(reader, module, captured, len(virtual))
+    return extract_body(reader, module, captured, len(virtual))
 
 
 def slice_of(
-    roots: Sequence[ir.Value], virtual: set[ir.Value], of_scores: set[Any], space: tuple[Int, ...]
+    roots: Sequence[ir.Value], virtual: set[ir.Value], with_scores: set[Any], space: tuple[Int, ...]
 ) -> tuple[list[Any], list[ir.Value]]:
-    """The ops that are to be in the body, operands before their users, and the values that it reads."""
+    """The ops that go inside the body, operands before their users, and the values that it reads. `with_scores`: the ops that compute with
+    scores."""
     inside: dict[Any, None] = {}
     captured: dict[ir.Value, None] = {}
     free: dict[Any, bool] = {}
@@ -98,7 +104,7 @@ def slice_of(
         if x in virtual or x in captured or op in inside:
             stack.pop()
         elif isinstance(op, ir.Block) or not (
-            op in of_scores or varies(info_of(x).shape, space) or comes_of_nothing(op, free)
+            op in with_scores or varies(info_of(x).shape, space) or reads_no_memory(op, free)
         ):
             captured[stack.pop()] = None
         else:
@@ -111,8 +117,8 @@ def slice_of(
     return [op.opview for op in inside], list(captured)
 
 
-def computed_of(values: Iterable[ir.Value], reader: Any) -> set[Any]:
-    """The ops before `reader` that compute with these values, and with what such ops give."""
+def dependents(values: Iterable[ir.Value], reader: Any) -> set[Any]:
+    """The ops before `reader` that depend on these values, directly or through other ops."""
     found: set[Any] = set()
     stack = list(values)
     while stack:
@@ -125,13 +131,13 @@ def computed_of(values: Iterable[ir.Value], reader: Any) -> set[Any]:
 
 
 def varies(shape: Sequence[Int], space: tuple[Int, ...]) -> bool:
-    """Whether a tensor of this shape may differ along queries and keys both."""
+    """Whether a tensor of this shape may have an element for each query and each key."""
     batch, heads, rows, columns = space
     return not any(within(shape, [batch, heads, n]) for n in (rows, columns))
 
 
 def within(shape: Sequence[Int], sizes: list[Int]) -> bool:
-    """Whether the sizes other than 1 are among these, each once."""
+    """Whether each size of `shape`, other than 1, has an equal one in `sizes` of its own."""
     left = list(sizes)
     for n in shape:
         if n != 1:
@@ -141,20 +147,21 @@ def within(shape: Sequence[Int], sizes: list[Int]) -> bool:
     return True
 
 
-def comes_of_nothing(op: Any, known: dict[Any, bool]) -> bool:
-    """Whether an op computes of numbers, sizes and positions alone."""
+def reads_no_memory(op: Any, known: dict[Any, bool]) -> bool:
+    """Whether an op depends on constants, sizes and positions alone. `known` keeps the answers."""
     if op not in known:
         view = op.opview
         known[op] = isinstance(view, (Constant, Size, Iota)) or (
             len(op.operands) > 0
             and op.name.startswith("mlirc.")
-            and all(not isinstance(x.owner, ir.Block) and comes_of_nothing(x.owner, known) for x in op.operands)
+            and all(not isinstance(x.owner, ir.Block) and reads_no_memory(x.owner, known) for x in op.operands)
         )
     return known[op]
 
 
-def taken_out(reader: Any, module: ir.Module, captured: list[ir.Value], count: int) -> FlexBody:
-    """The body of the function's one kernel, once all have become one. Its first `count` arguments are stored nowhere."""
+def extract_body(reader: Any, module: ir.Module, captured: list[ir.Value], count: int) -> FlexBody:
+    """Merges the kernels of the module's function into one, and takes the body out of it. The first `count` arguments of the function are
+    virtual; the others are `captured`."""
     function = module.body.operations[0]
     merge_all(function)
     arguments = list(function.regions[0].blocks[0].arguments)
@@ -175,15 +182,17 @@ def taken_out(reader: Any, module: ir.Module, captured: list[ir.Value], count: i
         if x in arguments[:count]:
             old.replace_all_uses_with(block.arguments[arguments.index(x)])
             continue
-        read.append(outside(reader, x, arguments, captured, count))
+        read.append(value_outside(reader, x, arguments, captured, count))
         old.replace_all_uses_with(block.add_argument(old.type, kernel.location))
     for op in list(kernel.regions[0].blocks[0].operations):
         block.append(op)
     return FlexBody(holder, read)
 
 
-def outside(reader: Any, x: ir.Value, arguments: list[ir.Value], captured: list[ir.Value], count: int) -> ir.Value:
-    """The value that the body reads as `x`: an argument of the function, or a view of one."""
+def value_outside(
+    reader: Any, x: ir.Value, arguments: list[ir.Value], captured: list[ir.Value], count: int
+) -> ir.Value:
+    """The graph's value for `x`, an argument of the function or a view of one; the view is built again before `reader`."""
     if x in arguments:
         return captured[arguments.index(x) - count]
     (base,) = x.owner.operands
@@ -195,7 +204,7 @@ def outside(reader: Any, x: ir.Value, arguments: list[ir.Value], captured: list[
 
 
 def merge_all(function: Any) -> None:
-    """Makes one kernel of as many as can be one."""
+    """Merges kernels as long as two can be one."""
     fusion = KernelFusion(function, Ledger(), "fuse-flex-attention", checks=False)
     while pairs := [p for p in fusion.candidates() if p.action != "horizontal" and p.kind != "legal"]:
         if not fusion.merge(pairs[0]):

@@ -5,8 +5,9 @@
     %b = read(%w) {map = "d2, d1"}                   columns, of one matrix or of several
     %m = mul(%a, %b);  %s = reduce(%m) {kind = "sum"};  then any outer values, the epilogue
 
-A program computes a tile of rows by columns, in steps along k, in float32; the epilogue runs on the tile while it is in
-registers. Programs next to each other work on the same few blocks of rows, which then stay in the L2 cache.
+A program (an instance of the Triton kernel) computes a tile of the result in float32: a loop goes along k, and multiplies a tile of
+each factor at a time. The epilogue runs on the tile while it is in registers. Programs next to each other work on the same few blocks
+of rows, which then stay in the L2 cache.
 """
 
 from dataclasses import dataclass
@@ -29,10 +30,12 @@ STEPS = "KBLOCK"  # the constant that holds Tiling.steps
 
 @dataclass(frozen=True)
 class Tiling:
-    """rows, columns   of a program's tile of the result, of each matmul that it computes; powers of 2, at least 16
-    steps           along k, of a tile of the factors
+    """The sizes of a program's tiles, and how Triton compiles it.
+
+    rows, columns   size of the tile of the result, which each matmul of the kernel has; powers of 2, at least 16
+    steps           size of a factor's tile along k, which is how far one iteration of the loop goes
     num_warps       4 hold 64 or 128 rows, 8 hold 128 or 256
-    num_stages      tiles of the factors that are on their way to shared memory at once
+    num_stages      how many tiles of the factors are on their way to shared memory at once
     """
 
     rows: int
@@ -44,10 +47,13 @@ class Tiling:
 
 @dataclass(eq=False)
 class TritonMatmul:
-    """totals   the sums, each with the access of its columns
+    """A kernel that was recognized as a matmul, or as several that share their first factor.
+
+    totals   the sums, each with the access of its second factor (columns)
     rows     the access of the first factor, which all share
-    m, n     the axes of rows and of columns, outermost first; k: the axis that is summed over
-    epilogue the nodes that are computed from the sums, and beside them
+    m, n     the axes of rows and of columns, outermost first
+    k        the axis that is summed over
+    epilogue the outer nodes: what is computed from the sums, and what it is computed with
     """
 
     kernel: Kernel
@@ -84,8 +90,11 @@ def match_matmul(kernel: Kernel) -> TritonMatmul | None:
 
 
 def choose_tiling(matmul: TritonMatmul) -> Tiling:
-    """Tiles of 128 rows and columns, two programs to a multiprocessor; fewer of either where there are few. Of few rows, where
-    reading the columns is all the work, 64 columns and a step more ahead: 23 us for 4x50257x768 on an H200, where 128 take 37."""
+    """Chooses tiles of 128 rows and 128 columns, of which a multiprocessor runs two programs; smaller ones for smaller matmuls.
+
+    A matmul of at most 16 rows spends its time reading columns. Its tiles have 64 columns, and one more tile is on its way:
+    4x50257x768 takes 23 us on an H200, and 37 us with 128 columns.
+    """
     few = typical(matmul.m_size) <= 16
     columns = max(min(next_power(typical(matmul.n_size)), (64 if few else 128) // next_power(len(matmul.totals))), 16)
     rows = 128 if columns > 32 else 64
@@ -139,7 +148,7 @@ def write_matmul(e: TritonEmitter, matmul: TritonMatmul, tiling: Tiling) -> None
 
 
 def _bind_programs(e: TritonEmitter) -> None:
-    """Tiles are counted down GROUP blocks of rows, then across."""
+    """Gives each program its tile: numbers go down GROUP blocks of rows first, then to the next column of tiles."""
     y, x = e.schedule.tiles
     down, across = (_blocks(t.size, t.block) for t in (y, x))
     number = "tl.program_id(0)" + ("" if e.indices.narrow else ".to(tl.int64)")
@@ -161,7 +170,10 @@ def _bind_programs(e: TritonEmitter) -> None:
 
 
 def _pointers(e: TritonEmitter, access: Access, k: str, tile: TritonTile, steps: str) -> tuple[str, int]:
-    """The addresses of a factor's first tile, and the stride along k. Rows past the end are read as the first one is."""
+    """The text of the addresses of a factor's first tile, and its stride along k. `steps` names the tile's indices along k.
+
+    A row (or column) past the end of `tile` has the address of the first one: it is read, and its result is not stored.
+    """
     strides = dict(access.address.strides)
     step = strides.pop(k)
     assert isinstance(step, int)
