@@ -6,8 +6,8 @@ from typing import Any
 
 import click
 
-from mlirc.commands.chosen_passes import Chosen, import_extra, pipeline_changes
-from mlirc.commands.failure import HELP, Failure, reported
+from mlirc.commands.chosen_passes import Chosen, import_extra, import_option, pipeline_changes
+from mlirc.commands.failure import HELP, Failure, reported, traceback_option
 from mlirc.commands.module_file import check_outputs, parse_file, write_output
 from mlirc.commands.target import give_target
 from mlirc.lowering.module.counted import counted
@@ -38,13 +38,7 @@ SMALL = "bisected.mlir"
 @click.option("--start-after", "start", metavar="ANCHOR", help="With --pipeline: as of mlirc opt.")
 @click.option("--stop-after", "stop", metavar="STAGE", help="With --pipeline: as of mlirc opt.")
 @pipeline_changes
-@click.option(
-    "--import",
-    "extra",
-    multiple=True,
-    metavar="FILE.py|MODULE",
-    help="First import a module, or run a Python file: more passes and ops.",
-)
+@import_option
 @click.option("--inputs", "inputs_file", metavar="F.safetensors", help="The arguments of @graph: arg0, arg1, ...")
 @click.option("--random", "seed", type=int, metavar="SEED", help="Draw inputs (default: of seed 0).")
 @click.option(
@@ -66,7 +60,7 @@ SMALL = "bisected.mlir"
 )
 @click.option("--no-reduce", "whole", is_flag=True, help="Do not make the module smaller, which takes longest.")
 @click.option("-o", "output", default=SMALL, metavar="SMALL.mlir", help=f"The small module (default: {SMALL}).")
-@click.option("--traceback", is_flag=True, help="Show where in Python a failure comes from.")
+@traceback_option
 def bisect(
     file,
     arguments,

@@ -13,9 +13,17 @@ import click
 from mlirc.commands.failure import Failure, within
 from mlirc.execution.named_crash import running
 
+import_option = click.option(
+    "--import",
+    "extra",
+    multiple=True,
+    metavar="FILE.py|MODULE",
+    help="First import a module, or run a Python file: more passes and ops.",
+)
+
 
 def import_extra(name: str) -> None:
-    """Import a module, or run a Python file. Raises Failure for whatever it raises."""
+    """Import what --import names: a module, or a Python file, which is run. Raises Failure for whatever it raises."""
     try:
         running(f"--import {name}")
         with within(f"--import {name}"):

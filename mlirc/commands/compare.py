@@ -5,9 +5,10 @@ from typing import Any
 
 import click
 
-from mlirc.commands.chosen_passes import import_extra
-from mlirc.commands.failure import HELP, Failure, reported
+from mlirc.commands.chosen_passes import import_extra, import_option
+from mlirc.commands.failure import HELP, Failure, reported, traceback_option
 from mlirc.commands.module_file import check_outputs, write_output
+from mlirc.measurement.alternate import COMPILATIONS
 
 
 @click.command(context_settings=HELP)
@@ -20,13 +21,7 @@ from mlirc.commands.module_file import check_outputs, write_output
 @click.option("--dtypes", metavar="DTYPES", default="float32", show_default=True, help="Of --models: float32,bfloat16.")
 @click.option("--small", is_flag=True, help="Of --models: the small variants of the tests.")
 @click.option("--captures", metavar="DIR", help="Graphs that mlirc capture or the option dump has kept.")
-@click.option(
-    "--import",
-    "extra",
-    multiple=True,
-    metavar="FILE.py|MODULE",
-    help="First import a module, or run a Python file: more passes and ops.",
-)
+@import_option
 @click.option(
     "--rounds",
     type=click.IntRange(2, 10_000),
@@ -39,7 +34,7 @@ from mlirc.commands.module_file import check_outputs, write_output
     "--compilations",
     type=click.IntRange(2, 10),
     metavar="N",
-    default=3,
+    default=COMPILATIONS,
     show_default=True,
     help="How often each side is compiled, from 2 to 10: more tell smaller differences from noise.",
 )
@@ -47,7 +42,7 @@ from mlirc.commands.module_file import check_outputs, write_output
 @click.option(
     "--json", "json_file", metavar="FILE", help="Write all numbers and samples as JSON; - is standard output."
 )
-@click.option("--traceback", is_flag=True, help="Show where in Python a failure comes from.")
+@traceback_option
 def compare(
     a,
     b,

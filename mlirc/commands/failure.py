@@ -22,6 +22,7 @@ NO_ROOM = (
     errno.EBADF,
 )  # of standard output; a closed pipe is Click's
 HELP = {"help_option_names": ["-h", "--help"]}
+traceback_option = click.option("--traceback", is_flag=True, help="Show where in Python a failure comes from.")
 
 
 class Failure(Exception):

@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from mlirc.commands.failure import HELP, Failure, reported
+from mlirc.commands.failure import HELP, Failure, reported, traceback_option
 from mlirc.commands.listing import list_ops
 from mlirc.commands.module_file import check_outputs, write_output
 from mlirc.lowering.module.counted import counted
@@ -26,7 +26,7 @@ OF_SOME = "of some operators: mlirc ops --missing opinfo --ops special.log_ndtr,
     "--ops", "names", metavar="NAMES", help="With opinfo: try these operators alone, as add,nn.functional.pad."
 )
 @click.option("--json", "json_file", metavar="FILE", help="Write what is missing as JSON; - is standard output.")
-@click.option("--traceback", is_flag=True, help="Show where in Python a failure comes from.")
+@traceback_option
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def ops(subject, names, json_file, traceback, arguments) -> None:
     """List the dialect's ops; with --missing, the calls of ATen that have no op of ours, with counts, time and the reason.

@@ -6,9 +6,17 @@ from typing import Any
 
 import click
 
-from mlirc.commands.chosen_passes import REWRITES, Chosen, import_extra, pipeline_changes, plan_of, rewrites_of
+from mlirc.commands.chosen_passes import (
+    REWRITES,
+    Chosen,
+    import_extra,
+    import_option,
+    pipeline_changes,
+    plan_of,
+    rewrites_of,
+)
 from mlirc.commands.emitted import checked_kind, emitted
-from mlirc.commands.failure import HELP, Failure, OneLineUsage, reported
+from mlirc.commands.failure import HELP, Failure, OneLineUsage, reported, traceback_option
 from mlirc.commands.few_collections import few_collections
 from mlirc.commands.listing import help_op, help_pass, list_ops, list_passes
 from mlirc.commands.module_file import check_outputs, parse_bytes, read_file, write_output
@@ -137,14 +145,8 @@ class Shown:
     help="Compare errors with comments // expected-error {{text}} in FILE; write what does not fail.",
 )
 @click.option("--locations", is_flag=True, help="Print source locations with the IR.")
-@click.option(
-    "--import",
-    "extra",
-    multiple=True,
-    metavar="FILE.py|MODULE",
-    help="First import a module, or run a Python file: more passes and ops.",
-)
-@click.option("--traceback", is_flag=True, help="Show where in Python a failure comes from.")
+@import_option
+@traceback_option
 @click.option("--list-passes", "passes_listed", is_flag=True, help="List mlirc's passes in a line each, then stop.")
 @click.option(
     "--help-pass", "helped", metavar="NAME", help="Explain a pass, with before and after and its options, then stop."

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from mlirc.commands.failure import HELP, Failure, reported
+from mlirc.commands.failure import HELP, Failure, reported, traceback_option
 from mlirc.commands.module_file import check_outputs, write_output
 
 WAITS = 0.1  # of the time: where all calls wait alike, their times do not vary
@@ -19,7 +19,7 @@ VARIES = 2.0
 @click.argument("arguments", nargs=-1)
 @click.option("--threads", type=click.IntRange(1, 1024), metavar="N", help="Of PyTorch's pool.")
 @click.option("--json", "json_file", metavar="FILE", help="Write the rows as JSON; - is standard output.")
-@click.option("--traceback", is_flag=True, help="Show where in Python a failure comes from.")
+@traceback_option
 def profile(subject, arguments, threads, json_file, traceback) -> None:
     """Time each kernel and library call, beside its floor: bytes over measured bandwidth, or operations over the measured peak.
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from mlirc.commands.failure import HELP, Failure, reported
+from mlirc.commands.failure import HELP, Failure, reported, traceback_option
 from mlirc.commands.few_collections import few_collections
 from mlirc.commands.module_file import check_outputs, write_output
 from mlirc.lowering.module.counted import counted
@@ -26,7 +26,7 @@ from mlirc.lowering.module.counted import counted
     show_default=True,
     help="For running passes again, and as many for making machine code.",
 )
-@click.option("--traceback", is_flag=True, help="Show where in Python a failure comes from.")
+@traceback_option
 def report(folder, output, profile_file, seconds, traceback) -> None:
     """Show what a capture kept as one page that opens from disk: source and kernels, the graph, what each pass changed, the ledger, the
     memory plan, code, times, guards.

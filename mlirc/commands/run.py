@@ -8,8 +8,8 @@ from typing import Any
 
 import click
 
-from mlirc.commands.chosen_passes import REWRITES, Chosen, import_extra, pipeline_changes, rewrites_of
-from mlirc.commands.failure import HELP, Failure, reported
+from mlirc.commands.chosen_passes import REWRITES, Chosen, import_extra, import_option, pipeline_changes, rewrites_of
+from mlirc.commands.failure import HELP, Failure, reported, traceback_option
 from mlirc.commands.few_collections import few_collections
 from mlirc.commands.module_file import check_outputs, parse_file, write_whole
 from mlirc.commands.target import give_target
@@ -37,13 +37,7 @@ NAMED_BY_BISECT = "; `mlirc bisect`, given the same, names the kernel"
 @click.option("--start-after", "start", metavar="ANCHOR", help="With --pipeline: as of mlirc opt.")
 @pipeline_changes
 @click.option("--rewrites", "limits", multiple=True, metavar="PASS=RANGES", help=REWRITES)
-@click.option(
-    "--import",
-    "extra",
-    multiple=True,
-    metavar="FILE.py|MODULE",
-    help="First import a module, or run a Python file: more passes and ops.",
-)
+@import_option
 @click.option("--inputs", "inputs_file", metavar="F.safetensors", help="The arguments of @graph: arg0, arg1, ...")
 @click.option(
     "--random", "seed", type=int, metavar="SEED", help="Draw inputs that the module takes (default: of seed 0)."
@@ -76,7 +70,7 @@ NAMED_BY_BISECT = "; `mlirc bisect`, given the same, names the kernel"
     metavar="F.safetensors",
     help="Write results, and arguments that the call changed, to a safetensors file.",
 )
-@click.option("--traceback", is_flag=True, help="Show where in Python a failure comes from.")
+@traceback_option
 def run(
     file,
     text,

@@ -9,6 +9,7 @@ from typing import Any
 # A sample shorter than this, in seconds, would measure the clock.
 SHORTEST = 0.005
 WARM_UP = 3
+COMPILATIONS = 3  # of each side that is compared: their differences are noise
 TRIALS = 5  # of how long a call takes: the shortest counts, because one that was interrupted would make all samples of it too short
 
 Steps = Mapping[str, Callable[[], Any]]

@@ -20,7 +20,6 @@ SCHEMA = 2
 CLOCKS = ("wall", "cpu")
 NOISY = 1.05  # a larger margin by wall clock says that the machine is too busy to be measured on
 ROUNDS = 6  # the range of so many samples holds their median in 97% of cases; of 5 in 94%
-COMPILATIONS = 3  # of each side
 NAMES = ("A", "B")
 
 
@@ -80,7 +79,7 @@ class SideFailed(RuntimeError):
     """A side that does not compile or run a subject."""
 
 
-def compare_on(subject: Subject, a: Side, b: Side, rounds: int, compilations: int = COMPILATIONS) -> SubjectComparison:
+def compare_on(subject: Subject, a: Side, b: Side, rounds: int, compilations: int) -> SubjectComparison:
     """Compiles and measures a subject under both sides. `compilations` is that of each side, from 2 to 10. Raises SideFailed."""
     import torch
 

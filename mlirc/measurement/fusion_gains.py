@@ -11,8 +11,8 @@ from typing import Any
 
 from mlirc.lowering.pipeline.fusion_log import Candidate, FusionLog
 from mlirc.lowering.pipeline.fusion_plan import FusionPlan
-from mlirc.measurement.alternate import Samples
-from mlirc.measurement.comparing import CLOCKS, COMPILATIONS, alternate_compilations, seconds_by, verdict
+from mlirc.measurement.alternate import COMPILATIONS, Samples
+from mlirc.measurement.comparing import CLOCKS, alternate_compilations, seconds_by, verdict
 from mlirc.measurement.intervals import ratio_of_compilations
 
 REST = {  # by form, on a CPU and on a GPU
