@@ -82,6 +82,20 @@ def fresh_compiler_state():
         yield
 
 
+@pytest.fixture(autouse=True)
+def registered_passes_go():
+    """A pass that a test registers, itself or by `--import` in this process, is unknown to the next test."""
+    name = "mlirc.lowering.pipeline.pass_manager"
+    passes = sys.modules[name].passes if name in sys.modules else None
+    before = dict(passes()) if passes is not None and passes.cache_info().currsize else None
+    yield
+    if before is not None:
+        passes().clear()
+        passes().update(before)
+    elif name in sys.modules:
+        sys.modules[name].passes.cache_clear()
+
+
 @pytest.fixture(scope="session", autouse=True)
 def compilers_pages_stay():
     """The next graph would map them again: 20 ms for each. tests/frontend/performance/test_compiler_pages.py gives them back."""

@@ -16,7 +16,8 @@ from mlirc.bisection.trial import Trials
 from mlirc.execution.isolated import Ended, isolated
 from mlirc.lowering.pipeline.rewrites import KEPT, Rewrites
 from tests.commands.command import run
-from tests.debugger.planted.patches import PASSES, PATCHES
+from tests.debugger.planted.pass_files import PASSES
+from tests.debugger.planted.patches import PATCHES
 from tests.triton.matmul.test_matmul_passes import text
 from tests.triton.test_wrong_modules import TYPE, on_gpu
 

@@ -37,12 +37,6 @@ class SineToCosine:
                 ledger.record(self.name, "rewrite", "sin", "ALWAYS", True)
 
 
-@pytest.fixture(autouse=True)
-def forgotten():
-    yield
-    passes().pop("sine-to-cosine", None)
-
-
 def compiled(insert, **options):
     torch._dynamo.reset()
     given = {"fallback": "error", "passes": [SineToCosine], "insert": insert, **options}

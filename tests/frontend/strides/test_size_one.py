@@ -104,18 +104,44 @@ def new(x: torch.Tensor) -> Iterator[Callable[[Any], Any]]:
         yield lambda x: aten._scaled_dot_product_flash_attention_for_cpu.default(x, x, x)
 
 
-def differences(part: int, of: int, dynamic: bool = False) -> tuple[list[str], int]:
-    found, number, compared = [], 0, 0
+Case = Callable[[], tuple[str, Any, tuple, dict[str, Any]]]
+"""Makes a name, an operator and its arguments. There are many cases, and a test takes few of them."""
+
+
+def calls() -> Iterator[Case]:
+    """Views and new tensors of each layout."""
     for shape, (name, lay) in itertools.product(SHAPES, ALL.items()):
         if name in ("transposed", "sliced, transposed", "channels-last") and len(shape) == 1:
             continue
         x = lay(torch.rand(shape))
         for call in (*views(x), *new(x)):
-            number += 1
-            if number % of == part:
-                wrongs = wrong(call, (x,), {}, dynamic)
-                compared += wrongs is not None
-                found += [f"{name}: {text}" for text in wrongs or ()]
+            yield lambda name=name, call=call, x=x: (name, call, (x,), {})
+
+
+def elementwise() -> Iterator[Case]:
+    """Elementwise operators, of tensors that lie alike and not."""
+    dtypes = torch.float32, torch.complex64, torch.int64, torch.bool
+    operators = sorted({*elementwise_operators(), *OTHERS}, key=str)
+    cases = itertools.product(operators, dtypes, ((2, 2, 1), (1, 3), (3, 1, 2, 1)), ALL.items(), (True, False))
+    for op, dtype, shape, (name, lay), alike in cases:
+        if "dropout" not in str(op) or dtype.is_floating_point:
+            yield lambda case=(op, dtype, shape, name, lay, alike): elementwise_case(*case)
+
+
+def elementwise_case(op: Any, dtype: Any, shape: Any, name: str, lay: Any, alike: bool) -> tuple[str, Any, tuple, dict]:
+    x = lay(torch.ones(shape).to(dtype))
+    other = x if alike else torch.ones_like(x, memory_format=torch.contiguous_format)
+    return name, op, *arguments(op, [x, other, x])
+
+
+def differences(cases: Iterator[Case], part: int, of: int, dynamic: bool = False) -> tuple[list[str], int]:
+    """What differs from eager in every `of`-th case from `part` on, and about how many cases there are."""
+    found, compared = [], 0
+    for case in itertools.islice(cases, part, None, of):
+        name, op, args, kwargs = case()
+        wrongs = wrong(op, args, kwargs, dynamic)
+        compared += wrongs is not None
+        found += [f"{name}: {text}" for text in wrongs or ()]
     return found, of * compared
 
 
@@ -130,54 +156,19 @@ def all_strides(monkeypatch):
     monkeypatch.setattr(layouts, "walked", strides)
 
 
-def test_some_calls(all_strides):
-    found, compared = differences(part=3, of=61)
+@pytest.mark.parametrize(("part", "of"), [(3, 61), pytest.param(0, 1, marks=pytest.mark.full)])
+@pytest.mark.parametrize(("cases", "fewest"), [(calls, 8000), (elementwise, 30000)])
+def test_calls(all_strides, cases, fewest, part, of):
+    found, compared = differences(cases(), part, of)
     assert not found, "\n".join(found[:40])
-    assert compared > 8000
-
-
-@pytest.mark.full
-def test_each_call(all_strides):
-    found, compared = differences(part=0, of=1)
-    assert not found, "\n".join(found[:40])
-    assert compared > 8000
+    assert compared > fewest
 
 
 @pytest.mark.full
 def test_calls_of_symbols():
-    found, compared = differences(part=0, of=11, dynamic=True)
+    found, compared = differences(calls(), part=0, of=11, dynamic=True)
     assert not found, "\n".join(found[:40])
     assert compared > 4000
-
-
-def elementwise(part: int, of: int) -> tuple[list[str], int]:
-    """Elementwise operators, of tensors that lie alike and not."""
-    found, compared = [], 0
-    dtypes = torch.float32, torch.complex64, torch.int64, torch.bool
-    operators = sorted({*elementwise_operators(), *OTHERS}, key=str)
-    cases = itertools.product(operators, dtypes, ((2, 2, 1), (1, 3), (3, 1, 2, 1)), ALL.values(), (True, False))
-    for op, dtype, shape, lay, alike in itertools.islice(cases, part, None, of):
-        x = lay(torch.ones(shape).to(dtype))
-        if "dropout" in str(op) and not dtype.is_floating_point:
-            continue
-        args, kwargs = arguments(op, [x, x if alike else torch.ones_like(x, memory_format=torch.contiguous_format), x])
-        wrongs = wrong(op, args, kwargs, False)
-        compared += wrongs is not None
-        found += wrongs or ()
-    return found, of * compared
-
-
-def test_some_elementwise_operators(all_strides):
-    found, compared = elementwise(part=5, of=61)
-    assert not found, "\n".join(found[:40])
-    assert compared > 30000
-
-
-@pytest.mark.full
-def test_each_elementwise_operator(all_strides):
-    found, compared = elementwise(part=0, of=1)
-    assert not found, "\n".join(found[:40])
-    assert compared > 30000
 
 
 def test_what_follows_a_view_is_laid_out_as_in_eager():

@@ -4,7 +4,7 @@ import re
 import subprocess
 import sys
 
-from tests.debugger.planted.patches import PASSES
+from tests.debugger.planted.pass_files import PASSES
 
 X = 'tensor<4096x4096xf32, {device = "cuda:0"}>'
 PRODUCT = f"""

@@ -8,7 +8,7 @@ from mlirc.dialects.core.bindings import ir
 from mlirc.dialects.core.context import context
 from mlirc.lowering.passes.fuse.eliminate_dead import EliminateDead
 from mlirc.lowering.passes.simplify.eliminate_views import EliminateViews
-from mlirc.lowering.pipeline.pass_manager import PassError, PipelineRun, passes, register, run_pipeline
+from mlirc.lowering.pipeline.pass_manager import PassError, PipelineRun, register, run_pipeline
 from mlirc.lowering.pipeline.pipelines import pipeline
 
 Q, M = "tensor<1x4x32x16xf32>", "tensor<1x1x32x32xf32>"
@@ -55,9 +55,6 @@ class Trips:
 def registered():
     for cls in (FlattensMasks, Trips):
         register(cls)
-    yield
-    for cls in (FlattensMasks, Trips):
-        passes().pop(cls.name)
 
 
 @pytest.mark.parametrize(
