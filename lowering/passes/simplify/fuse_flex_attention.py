@@ -37,7 +37,7 @@ class FuseFlexAttention:
     A REDUCTION        likewise
 
     On a CPU they stay, too, where cpu/attention/flex.py has no kernel: GRADIENTS ON A CPU, LARGEST SCORES, FEW QUERIES, HEAD SIZE,
-    STATIC HEADS, FLOAT32 OR BFLOAT16, ROWS SIDE BY SIDE.
+    STATIC HEADS, DTYPE, ROWS SIDE BY SIDE.
     """
 
     name = "fuse-flex-attention"
