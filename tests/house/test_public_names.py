@@ -51,3 +51,12 @@ def test_a_private_module_would_be_seen():
         "mlirc.lowering.x": {"y"},
         "mlirc.ops": set(),
     }
+
+
+def test_names_are_in_the_modules_that_adding_says():
+    """Rows `| Unary, Binary, ... | mlirc.dialects.core.dialect |` of docs/adding.md."""
+    rows = re.findall(r"^\| (\w.*) \| (mlirc\.[\w.]+) \|$", (ROOT / "docs/adding.md").read_text(), re.MULTILINE)
+    assert len(rows) >= 10
+    for text, module in rows:
+        for name in re.findall(r"(?:^|[,;] )(\w+)\b(?=[,;(]|$)", text):
+            assert hasattr(importlib.import_module(module), name), f"{module} has no {name}"
