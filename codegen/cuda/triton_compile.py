@@ -42,7 +42,9 @@ class KernelSource:
 
 @dataclass(frozen=True)
 class CompiledKernel:
-    """name     of the function in the cubin
+    """A Triton kernel as machine code, and what its launch needs.
+
+    name     of the function in the cubin
     shared   bytes of shared memory for a launch
     waits    whether its code waits for the preceding kernel of its stream, so that a launch need not
     """

@@ -38,7 +38,9 @@ class Symbol:
 
 @dataclass(frozen=True)
 class UserKernel:
-    """compiled      the machine code
+    """A user's kernel, compiled for a call.
+
+    compiled      the machine code
     parameters    the arguments that a launch passes, in order, each with its type and value: ("x", "*fp32", torch.float32), ("n", "i32", 8)
     """
 

@@ -51,7 +51,9 @@ class HostRange:
 
 @dataclass(frozen=True)
 class HostProgram:
-    """links      the functions whose addresses belong into the module's array @links: of native_runtime and cuda_runtime, and
+    """A host program as LLVM IR, with what it links, calls and launches.
+
+    links      the functions whose addresses belong into the module's array @links: of native_runtime and cuda_runtime, and
                kernels; and FAILURES, the address of FAILURE_FIELDS fields for each of `checks` (cuda/launch.py), and
                MATMULS and CONVOLUTIONS
     uses_gpu   whether any of its tensors is on a GPU

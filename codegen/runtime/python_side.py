@@ -12,7 +12,9 @@ HANDLE_ATTRIBUTE, RAISE_FAILURE, MATMUL_PLANS, CONVOLUTION_PLANS, FIRST_ATEN_CAL
 
 @dataclass(frozen=True)
 class PythonSide:
-    """handle_attribute    the attribute of a tensor that is its native handle (abi/tensor_handle.py)
+    """The objects and functions of Python that a host program uses.
+
+    handle_attribute    the attribute of a tensor that is its native handle (abi/tensor_handle.py)
     raise_failure       (site, index, size) raises what a failure there means
     matmul_plans        (number, alignment, *sizes) makes the plan of a matmul of cuBLASLt's
     convolution_plans   (number) makes the plan of a convolution of cuDNN's

@@ -47,7 +47,9 @@ class NeedsLibrary(ValueError):
 
 @dataclass(frozen=True)
 class StandaloneProgram:
-    """text      LLVM IR: the function, and declarations of the kernels that it calls
+    """A graph as a C function in LLVM IR.
+
+    text      LLVM IR: the function, and declarations of the kernels that it calls
     results   of each result: its type, or None for an integer
     arena     bytes of memory that it takes
     sites     what may fail

@@ -75,7 +75,9 @@ class RecordingPool:
 
 @dataclass
 class Recording:
-    """graph     the CUDA graph
+    """A recorded call of a compiled graph, and when and how it may be replayed.
+
+    graph     the CUDA graph
     addresses  of the inputs that are read in place, by position
     places     the same as `in_place` tells it
     copies     the memory of every other tensor input, by position (memory_of)

@@ -25,7 +25,9 @@ BEGIN_WITH_ZEROS = (
 
 @dataclass(frozen=True)
 class OptimizerState:
-    """groups   of each parameter group, the parameters, by their placeholders
+    """An optimizer's groups of parameters and its state, under names that a package has.
+
+    groups   of each parameter group, the parameters, by their placeholders
     keys     of each parameter, the names of its state
     tensors  by name: "optimizer.exp_avg.0.weight"
     """

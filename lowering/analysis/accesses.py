@@ -12,7 +12,9 @@ from mlirc.dialects.core.tensor_types import TensorInfo
 
 @dataclass
 class ReadAccess:
-    """map     the index that is read, or None where it depends on data
+    """How a kernel reads an operand.
+
+    map     the index that is read, or None where it depends on data
     latest  the last round in which the element may be needed
     """
 

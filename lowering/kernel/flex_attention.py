@@ -18,7 +18,9 @@ RESULTS = {FORWARD: ("out", "lse_out", "largest"), QUERIES: ("dq",), KEYS: ("dk"
 
 @dataclass(eq=False)
 class FlexProblem:
-    """operands  of the call, results last; `place` has the number of each by its name
+    """A call of attention with a body: its operands, sizes, block mask and body.
+
+    operands  of the call, results last; `place` has the number of each by its name
     space     [B, H, L, S]
     lists     the names of counts and indices, and whether mask_mod is asked within: partial blocks, then full ones
     rows      queries of a block of the mask, and keys: columns

@@ -60,7 +60,10 @@ class AtenNode:
 
 @dataclass
 class AtenText:
-    """inputs   positions of the parameters that are arguments of the module; others are None or not read"""
+    """A graph of ATen calls, read from its text.
+
+    inputs   positions of the parameters that are arguments of the module; others are None or not read
+    """
 
     parameters: list[str]
     nodes: list[AtenNode]

@@ -10,7 +10,9 @@ from mlirc.codegen.abi.reach import Missing, reach
 
 @dataclass(frozen=True)
 class Compilation:
-    """reason    why the function that is compiled now is compiled again, or None
+    """What Dynamo tells of its compilations.
+
+    reason    why the function that is compiled now is compiled again, or None
     guarded   of a compile id, once Dynamo is done: the function's code, and its guards as text; None where there are none
     """
 

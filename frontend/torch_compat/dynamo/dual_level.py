@@ -14,7 +14,9 @@ from mlirc.frontend.torch_compat.dynamo.tracing_context import TracingContext
 
 @dataclass(frozen=True)
 class DualLevel:
-    """entered   whether this thread is within one
+    """Asks and guards whether a call is within `torch.autograd.forward_ad.dual_level`.
+
+    entered   whether this thread is within one
     guard     has Dynamo compile the function that is compiled now anew where that changes
     """
 

@@ -18,7 +18,9 @@ from mlirc.lowering.target import CpuTarget
 
 @dataclass(frozen=True)
 class KernelText:
-    """functions      MLIR text
+    """A kernel as MLIR text, with what it needs around it.
+
+    functions      MLIR text
     declarations   the external functions that it calls, each a line
     symbols        those whose values the slots hold, in order
     """

@@ -18,7 +18,9 @@ SUMS = 4096  # bytes of shared memory for all but the operands, such as sums of 
 
 @dataclass(frozen=True)
 class FlexTiling:
-    """queries, keys   sides of a tile of scores [queries, keys]: powers of 2, at least 16
+    """Tile sizes of a kernel of flex_attention, and how Triton compiles it.
+
+    queries, keys   sides of a tile of scores [queries, keys]: powers of 2, at least 16
     num_stages      depth of Triton's software pipeline: tiles of the loop's operands in shared memory at once
     """
 

@@ -43,7 +43,7 @@ class StridedMatrix:
 
 @dataclass(frozen=True)
 class Persistent:
-    """result   None where it is written by pointers, in one part"""
+    """A matmul of persistent programs. `result` is None where it is written by pointers, in one part."""
 
     rows: StridedMatrix
     columns: StridedMatrix

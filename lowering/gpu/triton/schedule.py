@@ -57,7 +57,9 @@ class TritonTile:
 
 @dataclass(frozen=True)
 class TritonSchedule:
-    """tiles       tile dimensions, in the order of a block's shape
+    """How a kernel's iteration space is split into programs, and the tile that a program computes.
+
+    tiles       tile dimensions, in the order of a block's shape
     programs    parallel axes outside the tile
     looped      whether a loop goes over blocks of the tile dimension r
     rows        points of y that a program computes one after the other, where y has a block of 1
