@@ -18,7 +18,8 @@ from mlirc.lowering.pipeline.rewrites import Rewrite, print_limits
 
 @dataclass(frozen=True)
 class Finding:
-    """
+    """What a bisection found: the pass and the rewrite that are wrong, and a small module that shows it.
+
     culprit   on the IR that was given
     rewrite   the rewrite that is wrong, with the user's source line
     case      the small module, the passes that fail on it, and their limits

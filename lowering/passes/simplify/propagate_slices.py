@@ -60,7 +60,8 @@ class PropagateSlices:
 
 
 class _Parts:
-    """
+    """What of a function is computed in part, as its ops are looked at from the last to the first.
+
     allows   whether an op may be computed in part
     computed the ops that are computed in part, with the part; of a view that others read in whole, all of it
     reads    for each value what the ops that were looked at read of it
