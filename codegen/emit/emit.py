@@ -41,9 +41,9 @@ class Unlinked:
     """A module whose code is being made: what is left to do needs no MLIR.
 
     host     the host program
-    code     of it
-    kernels  by name: a kernel that was there, or the kernels that one of this name is among, by their keys
-    keys     of the kernels, by name
+    code     its machine code
+    kernels  by name: a kernel that was compiled before, or those that are compiled together with it, by their keys
+    keys     the key of each kernel, by name
     """
 
     host: HostProgram
@@ -95,8 +95,7 @@ def begin_module(
     early: "EarlyKernels | None" = None,
     profile: bool = False,
 ) -> Unlinked:
-    """compile_module up to where threads of LLVM's work on it. `early` heard of the module's kernels when they were lowered,
-    which nothing has changed since."""
+    """Does as compile_module, up to where LLVM works in threads. `early` was the listener of lower-kernels, and no pass has run since."""
     with context():
         try:
             return _begin(module, objects, entry, consume, early or EarlyKernels(folder), folder, profile)
