@@ -114,13 +114,38 @@ def unknown_files(text: str) -> set[str]:
 
 
 def is_file(name: str) -> bool:
+    return bool(files_called(name))
+
+
+def files_called(name: str) -> list[Path]:
     folders = ("dialects", "lowering", "codegen", "frontend", "mlirc", "benchmarks", "tests", "docs")
-    return any(ROOT.glob(name)) or any(any((ROOT / folder).rglob(name)) for folder in folders)
+    return [*ROOT.glob(name)] or [file for folder in folders for file in (ROOT / folder).rglob(name)]
+
+
+def unknown_names(text: str) -> set[str]:
+    """Names that are said to be in a file, "`name` in folder/file.py", and are in none that is called so."""
+    said = re.findall(r"`([A-Za-z_]\w*)`(?:,[^`.]{0,40})? in ([\w/]+\.py)", BLOCK.sub("", text))
+    return {f"{name} in {file}" for name, file in said if not any(has_name(path, name) for path in files_called(file))}
+
+
+def has_name(file: Path, name: str) -> bool:
+    return re.search(rf"\b{name}\b", file.read_text()) is not None
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda document: str(document.relative_to(ROOT)))
 def test_files_that_a_document_names_are_there(document):
     assert not unknown_files(document.read_text())
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda document: str(document.relative_to(ROOT)))
+def test_names_are_in_the_files_that_a_document_says(document):
+    assert not unknown_names(document.read_text())
+
+
+def test_a_name_that_is_gone_is_found():
+    text = "`run_document`; and `no_such_name` in house/test_words.py"
+    assert unknown_names(text) == {"no_such_name in house/test_words.py"}
+    assert not unknown_names("(`run_document` in house/test_docs.py)")
 
 
 def test_a_file_that_is_gone_is_found():
