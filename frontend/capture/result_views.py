@@ -28,7 +28,7 @@ CUT = (DETACH, torch.ops.aten.view.dtype)
 
 
 def with_views(gm: GraphModule, outputs: Outputs, returned: int) -> list[tuple[str, Any]]:
-    """The outputs, of which some become ("view", [own result, result of the base]), ("detach", ...) or ("zeros", k): the program's own,
+    """The outputs, of which some become ("view", [own result, result of the base]), ("detach", ...), ("own", k) or ("zeros", k): the program's own,
     which are the first `returned`, and what is saved for a backward graph where it shares memory with one of them.
 
     The base is what eager takes them for views of. Where it is no result, the first of its views stands for it, and each has the base's
@@ -50,8 +50,8 @@ def with_views(gm: GraphModule, outputs: Outputs, returned: int) -> list[tuple[s
         elif strided and storage_of(node) not in inputs:
             groups.setdefault(storage_of(node), {}).setdefault(node, k)
     for group in groups.values():
-        for node, k in group.items() if len(group) == 1 else ():
-            if OWN in node.meta and node in own:
+        for node, k in group.items() if not own.isdisjoint(group) else ():
+            if OWN in node.meta:
                 made[node] = "own", k
         lazy = any(value_of(node).is_conj() or value_of(node).is_neg() for node in group)
         group = {node: k for node, k in group.items() if node in own} if lazy else group
@@ -92,6 +92,8 @@ def base_of(node: Node) -> Node:
 
 
 def viewed_base(node: Node) -> Node | None:
+    if OWN in node.meta:
+        return None
     source = node.args[0] if node.target is operator.getitem else node
     return None if isinstance(source, Node) and source.target in views.UNMARKED else views.viewed(node)
 

@@ -19,9 +19,6 @@ READ: dict[str, Callable[[Any], Any]] = {
     "truth": lambda x: bool(x.item()),
     "zeros": out_of_memory,
     "alias": torch.ops.aten.alias.default,  # a tensor object of its own
-    "own": lambda x: torch.empty(0, dtype=x.dtype, device=x.device).set_(
-        x.untyped_storage(), x.storage_offset(), x.shape, x.stride()
-    ),  # no view, though an operator made it as one
 }
 
 
@@ -31,13 +28,15 @@ def reader(outputs: Outputs) -> Callable[[list], list] | None:
         return None
     if any(kind == "lazy" for kind, _ in outputs):
         return flagged(outputs)
-    if not any(kind in ("view", "detach") for kind, _ in outputs):
+    if not any(kind in ("view", "detach", "own") for kind, _ in outputs):
         return lambda given: [READ[kind](given[x]) if kind in READ else x for kind, x in outputs]
 
     hidden: dict[int, Layout | None] = {x[1]: x[2] for kind, x in outputs if kind in ("view", "detach") and len(x) > 2}
+    own = {x for kind, x in outputs if kind == "own"}
 
     def read(given: list) -> list:
         bases = {k: laid_out(given[k], layout, given) for k, layout in hidden.items()}
+        bases |= {k: no_view(given[k]) for k in own}
         made: dict[tuple[str, int], torch.Tensor] = {}  # a result that is returned twice is one object
         results = []
         for kind, x in outputs:
@@ -46,6 +45,8 @@ def reader(outputs: Outputs) -> Callable[[list], list] | None:
                 if key not in made:
                     made[key] = view(given[x[0]], bases[x[1]] if x[1] in bases else given[x[1]], kind)
                 results.append(made[key])
+            elif kind == "own":
+                results.append(bases[x])
             else:
                 results.append(READ[kind](given[x]) if kind in READ else x)
         return results
@@ -67,6 +68,13 @@ def flagged(outputs: Outputs) -> Callable[[list], list]:
         return results
 
     return with_flags
+
+
+def no_view(x: torch.Tensor) -> torch.Tensor:
+    """A tensor like `x` that is a view of no other, though an operator made `x` as one."""
+    return torch.empty(0, dtype=x.dtype, device=x.device).set_(
+        x.untyped_storage(), x.storage_offset(), x.shape, x.stride()
+    )
 
 
 def laid_out(x: torch.Tensor, layout: Layout | None, results: list) -> torch.Tensor:

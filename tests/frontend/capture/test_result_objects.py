@@ -261,6 +261,44 @@ def test_a_conjugated_view_of_a_result_shares_its_memory(name, gradients):
     torch.testing.assert_close(found, expected)
 
 
+OF_A_QUOTIENT = {  # which is computed as two real tensors
+    "alone": lambda y: (y,),
+    "twice": lambda y: (y, y),
+    "and a view": lambda y: (y, y.view(-1)),
+    "behind a view": lambda y: (y.mT, y),
+    "views alone": lambda y: (y.view(-1), y[0], y.mT),
+    "a view alone": lambda y: (y[1:],),
+}
+
+
+@pytest.mark.parametrize("mode", ["training", "no_grad"])
+@pytest.mark.parametrize("name", OF_A_QUOTIENT)
+def test_a_number_that_is_computed_by_parts_is_no_view_of_them(name, mode):
+    """Of a base of another dtype AOTAutograd refuses to write to views: the next graph does so."""
+    trains, context = MODES[mode]
+    outcomes = []
+    for backend in ("mlirc", "aot_eager"):
+
+        def program(x):
+            return OF_A_QUOTIENT[name](2 / torch.complex(x, x + 1))
+
+        def writes(x):
+            y = OF_A_QUOTIENT[name](2 / torch.complex(x, x + 1))
+            torch._dynamo.graph_break()
+            y[-1][0] = 3
+            return [part + 1 for part in y]
+
+        torch._dynamo.reset()
+        x = torch.linspace(1, 2, 12).view(3, 4).requires_grad_(trains)
+        with context():
+            told = described(x, torch.compile(program, backend=backend)(x))
+        with torch.no_grad():
+            outcomes.append((told, torch.compile(writes, backend=backend)(x)))
+    (told, found), (wanted, expected) = outcomes
+    assert told == wanted
+    torch.testing.assert_close(found, expected)
+
+
 PARTS = {  # of other dtypes and detached ones AOTAutograd refuses to write to
     "select and view": lambda y: (y[0], y.view(-1)),
     "chunks": lambda y: y.chunk(3),
