@@ -32,7 +32,6 @@ from mlirc.frontend.partition.recomputation import decompositions
 from mlirc.frontend.partition.saved_activation_layouts import save_channels_last, take_as_saved
 from mlirc.frontend.partition.undefined_tangents import compile_backward, partition
 from mlirc.frontend.strides.traced import traced_as_eager
-from mlirc.frontend.torch_compat.aot_autograd.donated_buffers import keep_saved
 from mlirc.frontend.torch_compat.aot_autograd.gradient_strides import ask_for_order_alone
 from mlirc.frontend.torch_compat.aot_autograd.returned_inputs import loses_results
 from mlirc.frontend.torch_compat.dynamo.input_sources import name_as_guarded
@@ -143,7 +142,6 @@ class Capture:
                     raise  # the whole graph of Dynamo's goes to eager
                 return self.backward_in_eager(gm, error)
             run = self.compile_aten(gm, kind, self.options)
-            keep_saved()
             ask_for_order_alone()
             self.noted.note(kind, gm, run, undefined)
             return run

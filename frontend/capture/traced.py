@@ -11,6 +11,7 @@ from typing import Any
 from torch.compiler import disable
 from torch.fx import GraphModule
 
+from mlirc.frontend.torch_compat.aot_autograd.donated_buffers import keeping_saved
 from mlirc.frontend.torch_compat.aot_autograd.entry import documented, entry
 from mlirc.frontend.torch_compat.aot_autograd.kept_tokens import keeping_tokens
 from mlirc.frontend.torch_compat.older_torch import keeping_error_calls
@@ -19,7 +20,7 @@ from mlirc.frontend.torch_compat.older_torch import keeping_error_calls
 def traced(gm: GraphModule, inputs: Sequence[Any], *, bw_compiler: Callable, **how: Any) -> Callable:
     """The callable that AOTAutograd makes of the graph. `bw_compiler` and `how` are options of aot_module_simplified."""
     way = entry()
-    with keeping_error_calls(), keeping_tokens():
+    with keeping_error_calls(), keeping_tokens(), keeping_saved():
         if way is None or os.environ.get("TORCH_COMPILE_DEBUG") == "1":
             return documented()(bw_compiler=bw_compiler, **how)(gm, inputs)
         if any(isinstance(x, (list, tuple, dict)) for x in inputs):

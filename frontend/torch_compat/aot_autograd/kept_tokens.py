@@ -6,12 +6,12 @@ For the base it describes the graph anew (`create_synthetic_base_metadata`), and
 graph takes and gives back: a call then has a result too many (2.11) or an argument too few (from 2.13 on), under every backend.
 """
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
-from mlirc.codegen.abi.reach import Missing, reach
-from mlirc.dialects.core.fork_locks import fork_lock
+from mlirc.codegen.abi.reach import reach
+from mlirc.frontend.torch_compat.aot_autograd.replaced_function import replacing
 
 
 def keeping_tokens() -> AbstractContextManager[None]:
@@ -23,31 +23,15 @@ def keeping_tokens() -> AbstractContextManager[None]:
 @reach("kept-tokens", instead="a graph with effects whose inputs share memory raises where it writes to one")
 def kept_tokens() -> Callable[[], AbstractContextManager[None]]:
     import torch._dynamo  # noqa: F401  # imports the next one in its order
-    from torch._functorch._aot_autograd import runtime_wrappers as module
+    from torch._functorch._aot_autograd import runtime_wrappers
 
-    name = "create_synthetic_base_metadata"
-    if not callable(getattr(module, name, None)):
-        raise Missing(f"there is no {name}")
+    return replacing(runtime_wrappers, "create_synthetic_base_metadata", with_tokens)
 
-    plain, lock, within = getattr(module, name), fork_lock(), set[object]()
 
+def with_tokens(plain: Callable) -> Callable:
     def described(known: Any, *args: Any, **options: Any) -> Any:
         made, *rest = plain(known, *args, **options)
         made.tokens = dict(known.tokens)
         return made, *rest
 
-    @contextmanager
-    def keeping() -> Iterator[None]:
-        mine = object()
-        with lock:
-            within.add(mine)
-            setattr(module, name, described)
-        try:
-            yield
-        finally:
-            with lock:
-                within.remove(mine)
-                if not within:  # else another thread's trace needs it
-                    setattr(module, name, plain)
-
-    return keeping
+    return described

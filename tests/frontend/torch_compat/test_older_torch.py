@@ -54,6 +54,20 @@ def test_what_a_factorization_finds_wrong_is_raised(training):
             call(-torch.eye(3, requires_grad=training))
 
 
+def test_a_graph_with_effects_gives_a_size_last():
+    """AOTAutograd of 2.11 takes the size for a tensor that is saved."""
+
+    def program(x, m):
+        return x.roll(1), torch.linalg.lu_factor(m), x.shape[0] * 2
+
+    compiled = torch.compile(program, backend="mlirc", dynamic=True, options={"fallback": "error"})
+    x = torch.randn(3, 4, requires_grad=True)
+    found, expected = compiled(x, torch.eye(3)), program(x, torch.eye(3))
+    assert found[-1] == 6
+    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(*(torch.autograd.grad(y[0].sum(), x) for y in (found, expected)))
+
+
 @pytest.mark.parametrize("grad", [False, True])
 @pytest.mark.parametrize("sizes", [(9, 4), (4, 9), (4, 4)])
 @pytest.mark.filterwarnings("ignore:.*runs in eager.*")
