@@ -16,6 +16,7 @@ from mlirc.frontend.torch_compat import global_switches
 from tests import sampling
 from tests.fuzz import calls, changes, judge, program, steps, structures, tensors, workers
 from tests.fuzz.compare import differences
+from tests.fuzz.kinds import mutation
 from tests.fuzz.kinds.layers import wraps_itself
 from tests.fuzz.kinds.rows import norms
 from tests.fuzz.program import random_program
@@ -382,6 +383,31 @@ def test_gradients_of_some_results_are_of_those():
         assert found is not None and torch.equal(found, expected)
 
 
+def test_lines_use_what_all_calls_have():
+    w = Writer(random.Random(0), [{"torch": torch, "a": torch.ones(n), "n": n} for n in (3, 2)])
+    w.emit("a.split(1)")
+    assert w.names == ["a", "v0[0]", "v0[1]"]
+    w.emit("n if n > 2 else a")
+    assert w.names == ["a", "v0[0]", "v0[1]"] and w.ints == ["n"]
+
+
+def test_a_part_whose_base_was_written_to_is_asked_for_no_history():
+    """One of several views of it raises when it is."""
+    w = Writer(random.Random(0), [{"a": torch.ones(4, requires_grad=True) * 1}])
+    w.emit("a.split(2)")
+    w.do("a.add_(1)")
+    assert {mutation.target(w) for _ in range(50)} == {*w.names}
+
+
+def test_memory_is_shared_where_it_is_in_one_call():
+    leaf = torch.ones(2, 2)
+    w = Writer(random.Random(0), [{"a": leaf, "b": b, "c": c} for b, c in ((leaf + 1, leaf), (leaf.t(), leaf[:1]))])
+    assert mutation.share(w, "a", "b") and mutation.share(w, "a", "c") and not mutation.share(w, "a", "a")
+    w = Writer(random.Random(0), [{"a": leaf}, {"a": leaf[:1].expand(2, 2)}])
+    with pytest.raises(NoLine):
+        mutation.target(w)
+
+
 def test_no_program_normalizes_a_batch_of_numbers():
     """PyTorch's batch norm of a vector reads a size that is not there: traced with symbols it crashes, an empty one in eager is right."""
     lines = []
@@ -432,3 +458,29 @@ def test_a_gradient_that_aot_autograd_lays_out_is_a_limit():
     text = LAID_OUT.replace("CALL", "c[:, 1:], c.to(torch.bfloat16)")
     assert judge.judge(text).kind == "limit"
     assert judge.judge(LAID_OUT.replace("CALL", "c[:, 1:] * 1")).kind == "right"
+
+
+AFTER_A_SECOND_GRADIENT = """
+import torch
+from tests.fuzz.calls import gradients
+from tests.fuzz.tensors import tensor
+OPTIONS = {"dynamic": False}
+def program(c):
+    return torch.maximum(c, c[:, :])
+def make():
+    return program
+def drive(f, m, see):
+    for rows in (2, 7):
+        leaf = tensor((rows, 3), torch.float32).requires_grad_()
+        r = f(leaf.t())
+        g = gradients(r, [leaf], create_graph=rows == 2)
+        see(g)
+        if rows == 2:
+            see(gradients(g, [leaf]))
+"""
+
+
+def test_aot_eager_is_asked_for_what_comes_after_a_second_gradient():
+    """It has none; of the next call it gives a gradient with the strides that ours has, which are not eager's."""
+    verdict = judge.judge(AFTER_A_SECOND_GRADIENT)
+    assert verdict.kind == "limit" and {d.kind for d in verdict.differences} == {"stride"}, verdict

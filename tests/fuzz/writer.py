@@ -49,8 +49,8 @@ class Writer:
         self.lines: list[str] = []
         self.names = [name for name, value in envs[0].items() if isinstance(value, torch.Tensor)]
         self.inputs = list(self.names)
-        self.ints = [name for name, value in envs[0].items() if type(value) is int]
-        self.floats = [name for name, value in envs[0].items() if type(value) is float]
+        self.ints = [name for name in envs[0] if all(type(env[name]) is int for env in envs)]
+        self.floats = [name for name in envs[0] if all(type(env[name]) is float for env in envs)]
         self.attributes: list[str] = []  # a module's, as "self.w"
         self.constants: dict[str, str] = {}
         self.prefix, self.count = prefix, 0
@@ -68,6 +68,10 @@ class Writer:
 
     def value(self, name: str) -> Any:
         return eval(name, self.envs[0])
+
+    def values(self, name: str) -> list[Any]:
+        """In all calls."""
+        return [eval(name, env) for env in self.envs]
 
     def size(self, low: int = 1, high: int = 6) -> str:
         """A size, as text: a number, an integer argument, or a size of a tensor."""
@@ -124,17 +128,19 @@ class Writer:
         for env, value in zip(self.envs, values, strict=True):
             env[name] = value
         self.lines.append(f"{name} = {text}")
-        self.remember(name, values[0])
+        self.remember(name, values)
         return name
 
-    def remember(self, name: str, value: Any) -> None:
-        if isinstance(value, torch.Tensor):
+    def remember(self, name: str, values: list[Any]) -> None:
+        """Later lines may use what is of one kind in all calls: a split has fewer parts in some of them."""
+        if all(isinstance(value, torch.Tensor) for value in values):
             self.names.append(name)
-        elif isinstance(value, list | tuple):
-            self.names += [f"{name}[{k}]" for k, v in enumerate(value) if isinstance(v, torch.Tensor)]
-        elif type(value) is int:
+        elif all(isinstance(value, list | tuple) for value in values):
+            parts = enumerate(zip(*values, strict=False))
+            self.names += [f"{name}[{k}]" for k, part in parts if all(isinstance(x, torch.Tensor) for x in part)]
+        elif all(type(value) is int for value in values):
             self.ints.append(name)
-        elif type(value) is float:
+        elif all(type(value) is float for value in values):
             self.floats.append(name)
 
     def do(self, text: str, new: tuple[str, ...] = ()) -> None:
@@ -149,7 +155,7 @@ class Writer:
                 raise NoLine
         self.lines.append(text)
         for name in new:
-            self.remember(name, self.envs[0][name])
+            self.remember(name, self.values(name))
 
     def hoisted(self, text: str) -> str:
         """The line with names for the tensors that it makes."""

@@ -13,7 +13,17 @@ UNARY = words(
 
 def target(w: Writer, *tests) -> str:
     """A tensor that may be written: no two of its elements share memory (exclusions.py)."""
-    return w.tensor(lambda x: not overlaps(x), lambda x: not (x.is_leaf and x.requires_grad), *tests)
+    x = w.tensor(lambda x: not is_leaf_of_gradients(x), *tests)
+    if any(map(overlaps, w.values(x))):
+        raise NoLine
+    return x
+
+
+def is_leaf_of_gradients(x: torch.Tensor) -> bool:
+    try:
+        return x.requires_grad and x.is_leaf
+    except RuntimeError:  # one of several views of a tensor that was written to: asked for its history, it raises
+        return False
 
 
 def overlaps(x: torch.Tensor) -> bool:
@@ -28,8 +38,9 @@ def overlaps(x: torch.Tensor) -> bool:
 
 
 def share(w: Writer, a: str, b: str) -> bool:
-    x, y = w.value(a), w.value(b)
-    return x.untyped_storage()._cdata == y.untyped_storage()._cdata and x is not y
+    """Whether two tensors that are not the same share memory in a call."""
+    pairs = zip(w.values(a), w.values(b), strict=True)
+    return any(x.untyped_storage()._cdata == y.untyped_storage()._cdata and x is not y for x, y in pairs)
 
 
 def source(w: Writer, x: str) -> str:
