@@ -2,6 +2,7 @@
 pixel shuffle.
 """
 
+from ctypes import c_float
 from typing import Any
 
 import torch
@@ -116,7 +117,7 @@ def padded(x, padding, place):
 
 @imports(aten.upsample_nearest1d.default, aten.upsample_nearest2d.default, aten.upsample_nearest3d.default)
 def upsample_nearest(g, x, output_size, *scales):
-    """Nearest upsampling by whole factors. Other factors go to ATen."""
+    """Nearest upsampling by whole factors of which eager takes each element as often. Other factors go to ATen."""
     shape = info_of(x).shape
     map_: list = places(len(shape))
     for k, size in enumerate(output_size):
@@ -124,8 +125,22 @@ def upsample_nearest(g, x, output_size, *scales):
         times = symbols.floordiv(size, shape[dim]) if shape[dim] != 0 else 0
         if times * shape[dim] != size or not isinstance(times, int) or scales[k : k + 1] not in ((), (None,), (times,)):
             raise NotOurs(f"nearest upsampling from {shape[dim]} to {size}")
+        if not repeats_evenly(times, size):
+            raise NotOurs(f"nearest upsampling by {times}, whose positions eager's float32 rounds")
         map_[dim] = symbols.floordiv(map_[dim], times)
     return reindex(x, (*shape[:2], *output_size), map_)
+
+
+def repeats_evenly(times, size):
+    """Whether eager's positions, floor(d * float32(1 / times)), are d // times at each d below `size`.
+
+    By 41, 47 or 55, float32 gives less than 1 at d = times. Where it gives 1 there, it is right up to 2^24: beyond, not every d is a float32.
+    A size that is a symbol is taken to be smaller.
+    """
+    if times <= 2:
+        return True
+    first = c_float(c_float(1.0 / times).value * times).value
+    return first >= 1 and (not isinstance(size, int) or size <= 2**24)
 
 
 @imports(aten.pixel_shuffle.default)

@@ -5,6 +5,7 @@ import torch
 
 from mlirc.dialects.core.context import context
 from mlirc.dialects.interpreter.interpreter import run
+from mlirc.dialects.ops.movement.reindex import repeats_evenly
 from tests.compare_stages import check, make_kernels, prepare
 
 pytestmark = pytest.mark.thinned
@@ -158,6 +159,26 @@ def test_shuffles(dynamic):
     check(lambda x: aten.upsample_nearest2d.default(x, [x.shape[2] * 2, x.shape[3] * 3]), x, dynamic=dynamic)
     check(lambda x: (aten.pixel_shuffle.default(x, 2), aten.channel_shuffle.default(x, 4)), x, dynamic=dynamic)
     check(lambda x: aten.pixel_unshuffle.default(x, 2), x)
+
+
+@pytest.mark.parametrize("dynamic", [False, (2, 3)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.uint8])
+def test_nearest_upsampling_where_float32_rounds_positions(dtype, dynamic):
+    """By 41, 47 or 55 eager takes elements at other positions than d // factor."""
+    x = torch.arange(24).view(1, 2, 3, 4).to(dtype)
+    for h, w in [(41, 47), (55, 40), (2, 61)]:
+        enlarged = lambda x, h=h, w=w: aten.upsample_nearest2d.default(x, [x.shape[2] * h, x.shape[3] * w])
+        check(enlarged, x, dynamic=dynamic, aten=True)
+
+
+@pytest.mark.full
+def test_each_factor_of_nearest_upsampling():
+    """A factor that is taken gives eager's elements in each dtype."""
+    for factor in range(2, 2000):
+        for dtype in (torch.float32, torch.float64, torch.bfloat16):
+            x = torch.arange(5).view(1, 1, 5).to(dtype)
+            even = torch.equal(aten.upsample_nearest1d.default(x, [5 * factor]), x.repeat_interleave(factor, -1))
+            assert even or not repeats_evenly(factor, 5 * factor), (factor, dtype)
 
 
 @DYNAMIC
