@@ -32,6 +32,12 @@ def test_a_folder_has_twenty_files_at_most():
     assert len(sizes) > 50 and not {folder: size for folder, size in sizes.items() if size > 20}
 
 
+def test_a_file_has_five_hundred_lines_at_most():
+    """A longer one is two ideas."""
+    sizes = {name: len((ROOT / name).read_text().splitlines()) for name in TRACKED if name.endswith(".py")}
+    assert len(sizes) > 500 and not {name: size for name, size in sizes.items() if size > 500}
+
+
 def test_every_folder_of_code_is_a_package():
     for name in TRACKED:
         if name.endswith(".py") and name.split("/")[0] in TOP:
