@@ -26,6 +26,8 @@ SIGNATURES = {
     "torch_new_string_handle": "i32 (ptr, i64, ptr)",
     "torch_new_list_reserve_size": "i32 (i64, ptr)",
     "torch_list_push_back": "i32 (ptr, i64)",
+    "torch_list_get_item": "i32 (ptr, i64, ptr)",
+    "torch_delete_list": "i32 (ptr)",
 }
 for _device in ("cpu", "cuda"):
     SIGNATURES |= {

@@ -8,8 +8,9 @@ The arguments, and then the results, lie on a stack of slots of 8 bytes (StableI
     T[]      a list that the call consumes
     str      a handle that the call consumes, where the shim has strings
 
-A Scalar and a Generator have no such form: operators that are given one are called from Python (host/aten.py). An argument that is left out
-is 0, whatever its type: `torch.multinomial(x, 2)` draws from the process's generator.
+A Scalar and a Generator have no such form: scalar_call.py has other operators for some that are given a Scalar, the rest are called from
+Python (host/aten.py). An argument that is left out is 0, whatever its type: `torch.multinomial(x, 2)` draws from the process's generator.
+A result that is a list comes as one, which the call gives away; its tensors are taken out of it.
 """
 
 from collections.abc import Callable, Sequence
@@ -27,8 +28,11 @@ from mlirc.codegen.aten.shim_call import (
     conversion_of,
     dtype,
     given_arguments,
+    gives_list,
     integer,
     items,
+    operand_of,
+    reads_storage,
     real,
     tensor,
 )
@@ -44,10 +48,13 @@ def by_stack(
     frame: Frame, op: Any, function: Any, operands: Sequence[HostBuffer | Number], kinds: list[str]
 ) -> NativeCall:
     """A call through the dispatcher's stack, of an operator with results of these kinds, whatever it does with its operands."""
-    arguments = given_arguments(function, op)
-    return with_slots(
-        frame, function, [step_of(argument, given)(frame, given, operands) for argument, given in arguments], kinds
-    )
+    steps = []
+    for argument, given in given_arguments(function, op):
+        convert = step_of(argument, given)
+        if convert is owned_tensor and reads_storage(function):
+            convert = owned_part
+        steps.append(convert(frame, given, operands))
+    return with_slots(frame, function, steps, kinds)
 
 
 def with_slots(frame: Frame, function: Any, steps: Sequence[Step], kinds: list[str]) -> NativeCall:
@@ -64,10 +71,31 @@ def with_slots(frame: Frame, function: Any, steps: Sequence[Step], kinds: list[s
         return text.call(call, shim.SIGNATURES[call], *names, stack, str(shim.abi_version()))
 
     def take(places: list[str]) -> None:
+        if gives_list(function):
+            take_items(frame, frame.load("ptr", stack, "list"), places)
+            return
         for k, place in enumerate(places):
             text.line(f"store i64 {frame.load('i64', frame.at(stack, k))}, ptr {place}")
 
     return NativeCall(kinds, write, take)
+
+
+def take_items(frame: Frame, made: str, places: list[str]) -> None:
+    """Brings the tensors of a list to their places. Its length is what the meta function promised."""
+    for k, place in enumerate(places):
+        frame.shim("torch_list_get_item", made, str(k), place)
+    frame.shim("torch_delete_list", made)
+
+
+def in_memory_call(frame: Frame, place: str) -> None:
+    """Puts a tensor whose values are in its memory in place of the handle at `place`."""
+    stack = frame.text.place("i64", "stack")
+    for name in ("aten::resolve_conj", "aten::resolve_neg"):
+        frame.text.line(f"store i64 {frame.load('i64', place)}, ptr {stack}")
+        frame.text.line(f"store ptr null, ptr {place}")  # the call consumes it
+        call = frame.text.string(name), frame.text.string(""), stack, str(shim.abi_version())
+        frame.shim("torch_call_dispatcher", *call)
+        frame.text.line(f"store i64 {frame.load('i64', stack)}, ptr {place}")
 
 
 def step_of(argument: Any, given: Any) -> Callable[..., Step]:
@@ -83,6 +111,21 @@ def owned_tensor(frame: Frame, given: Any, operands: Sequence[HostBuffer | Numbe
     def write() -> list[str]:
         frame.shim("aoti_torch_new_tensor_handle", step()[0], "%scratch")
         return [frame.load("i64", "%scratch")]
+
+    return write
+
+
+def owned_part(frame: Frame, given: Any, operands: Sequence[HostBuffer | Number]) -> Step:
+    """A tensor of all of the operand's storage."""
+    x = operand_of(given, operands)
+    if not isinstance(x, HostBuffer) or x.whole or x.root.kind not in ("argument", "owned"):
+        return owned_tensor(frame, given, operands)
+
+    def write() -> list[str]:
+        place = frame.part(x)
+        slot = frame.load("i64", place)
+        frame.text.line(f"store ptr null, ptr {place}")
+        return [slot]
 
     return write
 

@@ -4,7 +4,8 @@
     %out = aoti_torch_empty_strided(...)       as the result's type says
     aoti_torch_cpu_addmm_out(%out, %bias, %x, %y, 0.5, 2.0)
 
-The new tensor becomes the result where the routine succeeds. Where it fails, the operator itself is called from Python.
+The dtype is that tensor's, so a number may be an integer. The new tensor becomes the result where the routine succeeds.
+Where it fails, the operator itself is called from Python.
 """
 
 from collections.abc import Sequence
@@ -18,10 +19,8 @@ from mlirc.codegen.aten.shim_call import (
     NotNative,
     check,
     given_arguments,
-    gives_real_numbers,
     one_device,
     routines,
-    scalar,
     scalar_of_real,
     tensor,
 )
@@ -42,9 +41,11 @@ def out_call(frame: Frame, op: Any, function: Any, operands: Sequence[HostBuffer
         raise NotNative("the C shim has no routine for it")
     if computes_otherwise(OUT[function]):
         raise NotNative(f"{OUT[function]}, in whose place it is called, has a kernel that is not PyTorch's")
-    number = scalar_of_real if gives_real_numbers(op) else scalar
     given = [value for _, value in given_arguments(function, op)]
-    steps = [convert(frame, value, operands) for convert, value in zip([tensor] * 3 + [number] * 2, given, strict=True)]
+    steps = [
+        convert(frame, value, operands)
+        for convert, value in zip([tensor] * 3 + [scalar_of_real] * 2, given, strict=True)
+    ]
     info, made = info_of(op.results[0]), frame.new_handle()
     signature = "i32 (ptr, ptr, ptr, ptr, double, double)"
 

@@ -9,19 +9,40 @@ after:   scatter(%x, 1, %index, 0.5 in memory, seen as [8, 2] with strides [0, 0
 before:  linspace(0, 1, 10, dtype=None)
 after:   linspace(0 in memory, 1 in memory, 10, dtype=None)      of the overload that takes tensors, and reads the same numbers of them
 
+before:  special_zeta.other_scalar(%x, 2.5)
+after:   special_zeta(%x, 2.5 in memory)                         likewise
+
+before:  full([8, s0], 1 + 2i)
+after:   expand_copy(1 + 2i in memory, [8, s0])
+
+before:  constant_pad_nd(%x, [0, s1], 7)
+after:   pad(%x, [0, s1], "constant", 7.0)
+
 index_add and scatter_add add rows one after another, and ATen's scatter_add knows such an index. Where a call fails, the operator itself is
 called from Python, and raises or not.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any
 
 import torch
 
-from mlirc.codegen.aten.dispatcher_call import owned_tensor, step_of, with_slots
+from mlirc.codegen.aten.dispatcher_call import bits, listed, optional, owned_string, owned_tensor, step_of, with_slots
 from mlirc.codegen.aten.overridden_kernels import computes_otherwise
-from mlirc.codegen.aten.shim_call import NativeCall, NotNative, Step, check, given_arguments, integer, operand_of, real
-from mlirc.codegen.frame.frame import Frame, HostBuffer, HostRoot, Number
+from mlirc.codegen.aten.shim_call import (
+    NativeCall,
+    NotNative,
+    Step,
+    check,
+    given_arguments,
+    integer,
+    number_in_memory,
+    operand_of,
+    real,
+)
+from mlirc.codegen.aten.stored_numbers import StoredNumber, number_of, stored
+from mlirc.codegen.frame.frame import Frame, HostBuffer, Number
 from mlirc.dialects.core.tensor_types import KERNEL_DTYPES, TensorInfo, info_of
 
 aten = torch.ops.aten
@@ -29,39 +50,146 @@ SUMS = {aten.index_add.default: aten.scatter_add.default, aten.index_add_.defaul
 VALUES = {
     aten.scatter.value: aten.scatter.src,
     aten.scatter_.value: aten.scatter_.src,
+    aten.scatter.value_reduce: aten.scatter_reduce.two,
     aten.index_fill.int_Scalar: aten.index_fill.int_Tensor,
     aten.index_fill_.int_Scalar: aten.index_fill_.int_Tensor,
 }
-SPACES = {aten.linspace.default: aten.linspace.Tensor_Tensor, aten.logspace.default: aten.logspace.Tensor_Tensor}
+SPACES = {
+    aten.linspace.default: aten.linspace.Tensor_Tensor,
+    aten.linspace.Scalar_Tensor: aten.linspace.Tensor_Tensor,
+    aten.linspace.Tensor_Scalar: aten.linspace.Tensor_Tensor,
+    aten.logspace.default: aten.logspace.Tensor_Tensor,
+    aten.logspace.Scalar_Tensor: aten.logspace.Tensor_Tensor,
+    aten.logspace.Tensor_Scalar: aten.logspace.Tensor_Tensor,
+}
+FILLS = {
+    aten.full.default: "fill_value",
+    aten.full_like.default: "fill_value",
+    aten.new_full.default: "fill_value",
+    aten.fill.Scalar: "value",
+    aten.scalar_tensor.default: "s",
+}
+"""Operators that fill a tensor with one number, and the name of that argument."""
 
 
 def scalar_call(frame: Frame, op: Any, function: Any, operands: Sequence[HostBuffer | Number]) -> NativeCall:
     """The call on a CPU. Writes nothing yet; raises NotNative."""
-    instead = SUMS.get(function) or VALUES.get(function) or SPACES.get(function)
-    if instead is None:
+    way = way_of(function)
+    if way is None:
         raise NotNative("another operator")
     kinds = check(function, op)
+    if {info_of(x).device for x in op.results} != {"cpu"}:
+        raise NotNative("its result is not on the CPU")
+    instead, write = way
     if computes_otherwise(instead):
         raise NotNative(f"{instead}, in whose place it is called, has a kernel that is not PyTorch's")
-    if function in SPACES:
-        if {info_of(x).device for x in op.results} != {"cpu"}:
-            raise NotNative("its result is not on the CPU")
-        arguments = given_arguments(function, op)
-        ends = [number(frame, value, operands) for _, value in arguments[:2]]
-        others = [step_of(argument, value)(frame, value, operands) for argument, value in arguments[2:]]
-        return with_slots(frame, instead, [*ends, *others], kinds)
+    return with_slots(frame, instead, write(frame, op, function, instead, operands), kinds)
+
+
+def way_of(function: Any) -> tuple[Any, Callable[..., list[Step]]] | None:
+    """The operator that is called in place of this one, and what writes the slots of its arguments."""
+    for instead, write in (
+        (SUMS.get(function), sum_slots),
+        (VALUES.get(function), value_slots),
+        (SPACES.get(function), space_slots),
+        (aten.expand_copy.default if function in FILLS else None, fill_slots),
+        (aten.pad.default if function is aten.constant_pad_nd.default else None, pad_slots),
+    ):
+        if instead is not None:
+            return instead, write
+    return None
+
+
+def elementwise_call(frame: Frame, op: Any, function: Any, operands: Sequence[HostBuffer | Number]) -> NativeCall:
+    """The call of the overload of tensors, for an elementwise operator. Writes nothing yet; raises NotNative."""
+    instead = overload_of_tensors(function)
+    if instead is None:
+        raise NotNative("another operator")
+    if computes_otherwise(instead):
+        raise NotNative(f"{instead}, in whose place it is called, has a kernel that is not PyTorch's")
+    return with_slots(frame, instead, elementwise_slots(frame, op, function, instead, operands), check(function, op))
+
+
+@cache
+def overload_of_tensors(function: Any) -> Any:
+    """Of an elementwise operator the overload that takes tensors in place of its Scalars, or None."""
+    if not isinstance(function, torch._ops.OpOverload) or torch.Tag.pointwise not in function.tags:
+        return None
+    types = [str(x.real_type) for x in function._schema.arguments]
+    if "number" not in types:
+        return None
+    packet = getattr(torch.ops.aten, function._schema.name.removeprefix("aten::"), None)
+    for other in (getattr(packet, name) for name in (packet.overloads() if packet else ())):
+        others = [str(x.real_type) for x in other._schema.arguments]
+        if others == ["Tensor" if kind == "number" else kind for kind in types]:
+            return other
+    return None
+
+
+def elementwise_slots(frame: Frame, op: Any, function: Any, instead: Any, operands: Sequence) -> list[Step]:
+    steps = []
+    for (argument, given), taken in zip(given_arguments(function, op), instead._schema.arguments, strict=True):
+        value = number_of(given) if str(argument.real_type) == "number" else None
+        if value is not None:
+            given = number_in_memory(function, op, value)
+        steps.append(step_of(taken, given)(frame, given, operands))
+    return steps
+
+
+def space_slots(frame: Frame, op: Any, function: Any, instead: Any, operands: Sequence) -> list[Step]:
+    steps = []
+    for argument, given in given_arguments(function, op):
+        convert = number if str(argument.real_type) == "number" else step_of(argument, given)
+        steps.append(convert(frame, given, operands))
+    return steps
+
+
+def fill_slots(frame: Frame, op: Any, function: Any, instead: Any, operands: Sequence) -> list[Step]:
+    """aten.expand_copy of the number in memory, to the sizes of the result."""
+    given = {argument.name: value for argument, value in given_arguments(function, op)}
+    info = info_of(op.results[0])
+    filled = owned_tensor(frame, number_for(given[FILLS[function]], info.dtype), operands)
+    sizes = listed(lambda frame, size, operands: lambda: [frame.sizes.of(size)])(frame, list(info.shape), operands)
+    return [filled, sizes, lambda: ["0"]]
+
+
+def pad_slots(frame: Frame, op: Any, function: Any, instead: Any, operands: Sequence) -> list[Step]:
+    """aten.pad in the mode "constant", whose number is a float."""
+    tensor, pads, (_, given) = given_arguments(function, op)
+    value = number_of(given)
+    if isinstance(value, complex) or (type(value) is int and abs(value) > 2**53):
+        raise NotNative(f"padding with {value}, which is no float")
+    steps = [step_of(argument, x)(frame, x, operands) for argument, x in (tensor, pads)]
+    number = given if value is None else float(value)
+    return [*steps, owned_string(frame, "constant", operands), optional(bits)(frame, number, operands)]
+
+
+def sum_slots(frame: Frame, op: Any, function: Any, instead: Any, operands: Sequence) -> list[Step]:
+    given, x, dim, index = along_dimension(op, function, operands)
+    source = tensor_of(given["source"], operands)
+    index = spread(x.info, dim, index, source.info, given["alpha"])
+    return [slot_of(frame, x), lambda: [str(dim)], slot_of(frame, index), slot_of(frame, source)]
+
+
+def value_slots(frame: Frame, op: Any, function: Any, instead: Any, operands: Sequence) -> list[Step]:
+    given, x, dim, index = along_dimension(op, function, operands)
+    shape = () if str(instead).startswith("aten.index_fill") else index.info.shape
+    value = owned_tensor(frame, number_for(given["value"], x.info.dtype, shape), operands)
+    steps = [slot_of(frame, x), lambda: [str(dim)], slot_of(frame, index), value]
+    if instead is aten.scatter_reduce.two:  # scatter itself warns of a reduction of tensors
+        reduction = {"add": "sum", "multiply": "prod"}.get(given["reduce"])
+        steps += [owned_string(frame, reduction, operands), lambda: ["1"]]  # with the tensor's own elements
+    return steps
+
+
+def along_dimension(op: Any, function: Any, operands: Sequence) -> tuple[dict[str, Any], HostBuffer, int, HostBuffer]:
+    """The call's arguments by name; its tensor, dimension and index."""
     given = {argument.name: value for argument, value in given_arguments(function, op)}
     x, index = (tensor_of(given[name], operands) for name in ("self", "index"))
     dim = given["dim"]
     if {x.info.device, index.info.device} != {"cpu"} or type(dim) is not int:
         raise NotNative("its tensors are not all on the CPU, or its dimension is no number")
-    if function in SUMS:
-        source = tensor_of(given["source"], operands)
-        index, last = spread(x.info, dim, index, source.info, given["alpha"]), slot_of(frame, source)
-    else:
-        shape = index.info.shape if instead in (aten.scatter.src, aten.scatter_.src) else ()
-        last = filled(frame, given["value"], x.info.dtype, shape)
-    return with_slots(frame, instead, [slot_of(frame, x), lambda: [str(dim)], slot_of(frame, index), last], kinds)
+    return given, x, dim, index
 
 
 def tensor_of(given: Any, operands: Sequence[HostBuffer | Number]) -> HostBuffer:
@@ -84,22 +212,15 @@ def spread(x: TensorInfo, dim: int, index: HostBuffer, source: TensorInfo, alpha
     return HostBuffer(TensorInfo(index.info.dtype, source.shape, strides), index.root, index.offset, whole=False)
 
 
-def filled(frame: Frame, value: Any, dtype: torch.dtype, shape: Sequence[Any]) -> Step:
-    """A tensor of one element in memory, seen as `shape`."""
-    if (
-        dtype not in KERNEL_DTYPES
-        or (isinstance(value, dict) and "float" not in value)
-        or isinstance(value, str | list)
-    ):
-        raise NotNative(f"a number {value} of {dtype}")
-    number = float(value["float"]) if isinstance(value, dict) else value
+def number_for(given: Any, dtype: torch.dtype, shape: Sequence[Any] = ()) -> StoredNumber:
+    """The Scalar as a tensor of `dtype`."""
+    value = number_of(given)
+    if value is None:
+        raise NotNative("a number that only a call says")
     try:
-        bits = torch.full((), number, dtype=dtype)
-    except RuntimeError as error:
-        raise NotNative(f"{number} does not fit into {dtype}") from error
-    size = 8 * dtype.itemsize
-    text = str(bits.view({8: torch.int8, 16: torch.int16, 32: torch.int32, 64: torch.int64}[size]).item())
-    return stored(frame, dtype, lambda: [f"i{size} {text}"], shape)
+        return stored(value, dtype, shape)
+    except ValueError as reason:
+        raise NotNative(str(reason)) from reason
 
 
 def number(frame: Frame, given: Any, operands: Sequence[HostBuffer | Number]) -> Step:
@@ -108,19 +229,7 @@ def number(frame: Frame, given: Any, operands: Sequence[HostBuffer | Number]) ->
         value, dtype, kind = integer(frame, given, operands), torch.int64, "i64"
     except NotNative:
         value, dtype, kind = real(frame, given, operands), torch.float64, "double"
-    return stored(frame, dtype, lambda: [f"{kind} {value()[0]}"], ())
-
-
-def stored(frame: Frame, dtype: torch.dtype, value: Step, shape: Sequence[Any]) -> Step:
-    """A tensor of one element in memory, seen as `shape`; `value` gives it as LLVM's text, with its type."""
-
-    def write() -> list[str]:
-        at = frame.text.place("i64", "value")
-        frame.text.line(f"store {value()[0]}, ptr {at}")
-        info = TensorInfo(dtype, tuple(shape), (0,) * len(shape))
-        return slot_of(frame, HostBuffer(info, HostRoot("arena", address=at), whole=False))()
-
-    return write
+    return lambda: owned_tensor(frame, StoredNumber(dtype, (f"{kind} {value()[0]}",)), operands)()
 
 
 def need_alike(x: TensorInfo, index: TensorInfo, source: TensorInfo, dim: int) -> None:

@@ -21,22 +21,22 @@ import torch
 
 from mlirc.codegen.abi import shim
 from mlirc.codegen.abi.composites import is_composite
+from mlirc.codegen.aten.stored_numbers import StoredNumber, beside, number_of
 from mlirc.codegen.frame.frame import Frame, HostBuffer, Number
 from mlirc.dialects.core import aten_arguments, symbols
 from mlirc.dialects.core.bindings import ir
 from mlirc.dialects.core.dialect import attribute_value
 from mlirc.dialects.core.tensor_types import KERNEL_DTYPES, info_of
 
-IN_MEMORY = {"mm", "bmm", "addmm", "baddbmm", "sum", "mean", "cumsum", "cat", "clone", "index", "index_put", "gather"}
-STORAGE_READERS = {
-    "as_strided_copy",
-    "as_strided_scatter",
-    "select_scatter",
-    "slice_scatter",
-    "diagonal_scatter",
-    "set_",
+IN_MEMORY = {
+    *("mm", "bmm", "addmm", "baddbmm", "sum", "mean", "cumsum", "cat", "clone", "index", "index_put", "gather"),
+    *("zeros", "full", "roll", "complex", "polar", "view_as_complex", "constant_pad_nd", "slice_backward"),
 }
-"""What they read, copy or keep is the operand's storage: more than the memory of its elements."""
+"""Operators that give no lazy result: it need not be asked."""
+OF_TENSORS = {"addmv", "addbmm"}
+"""Routines whose Scalars do not decide about the result's dtype."""
+STORAGE_READERS = {"as_strided_copy", "as_strided_scatter", "select_scatter", "slice_scatter", "diagonal_scatter"}
+"""What they read or copy is the operand's storage: more than the memory of its elements. The dispatcher gets a tensor of that storage."""
 
 
 class NotNative(Exception):
@@ -73,11 +73,13 @@ class NativeCall:
 def routine_call(frame: Frame, op: Any, function: Any, operands: Sequence[HostBuffer | Number]) -> NativeCall:
     """The call by the shim's routine for `function`. Writes nothing yet; raises NotNative."""
     kinds = check(function, op)
+    if reads_storage(function):
+        raise NotNative("it reads all of its operand's storage")
     device = one_device(op)
     name = routine_name(function, device)
     types: list[str] = []
     steps: list[Step] = []
-    inexact = gives_real_numbers(op)
+    inexact = gives_real_numbers(op) or name in OF_TENSORS
     for argument, given in given_arguments(function, op):
         c_types, convert = conversion_of(argument, CONVERSIONS)
         types += c_types
@@ -128,18 +130,16 @@ def check(function: Any, op: Any) -> list[str]:
     schema = function._schema
     types = [str(result.real_type) for result in schema.returns]
     returned = any(r.alias_info is not None for r in schema.returns)
+    if gives_list(function) and not schema.is_mutable and not returned and not schema.name.startswith("aten::unsafe_"):
+        return [WANTED] * len(op.results)
     if ((schema.is_mutable or returned) and not changes_first(schema)) or set(types) - {"Tensor", "int"}:
         raise NotNative("it changes or returns its operands, or gives something else than tensors")
     if is_composite(function):
         raise NotNative("it may return its operand")
-    if function._schema.name.removeprefix("aten::") in STORAGE_READERS:
-        raise NotNative("it reads all of its operand's storage")
+    if function._schema.name == "aten::set_":
+        raise NotNative("it keeps its operand's storage")
     if any(info_of(x).layout != "strided" for x in op.results if isinstance(x.type, ir.RankedTensorType)):
         raise NotNative("its result is in a layout of the library's own")
-    if not in_memory(function) and any(
-        info_of(x).dtype.is_complex for x in op.results if isinstance(x.type, ir.RankedTensorType)
-    ):
-        raise NotNative("its result may be the conjugate of what is in memory")
     if "present" in op.attributes:
         present = symbols.parse_numbers(attribute_value(op.attributes["present"]))
         left_out = [UNWANTED if type_ == "Tensor" else NUMBER for type_ in types]
@@ -159,6 +159,15 @@ def in_memory(function: Any) -> bool:
     """Whether a complex result is known to be no conjugated view, which linalg_lu_solve, say, gives of operands that are none."""
     name = function._schema.name.removeprefix("aten::")
     return torch.Tag.pointwise in function.tags or name.startswith("_fft_") or name in IN_MEMORY
+
+
+def gives_list(function: Any) -> bool:
+    """Whether its result is a list of tensors."""
+    return [str(result.real_type) for result in function._schema.returns] == ["List[Tensor]"]
+
+
+def reads_storage(function: Any) -> bool:
+    return function._schema.name.removeprefix("aten::") in STORAGE_READERS
 
 
 def changes_first(schema: Any) -> bool:
@@ -183,7 +192,23 @@ def given_arguments(function: Any, op: Any) -> list[tuple[Any, Any]]:
             given.append((argument, default_of(argument)))
         else:
             raise NotNative(f"argument {argument.name} is missing")
-    return given
+    return [(argument, stored_if_number(function, op, argument, x)) for argument, x in given]
+
+
+def stored_if_number(function: Any, op: Any, argument: Any, given: Any) -> Any:
+    """What is given for an argument; of a number in place of a tensor, one in memory."""
+    value = number_of(given) if str(argument.real_type) == "Tensor" else None
+    return given if value is None else number_in_memory(function, op, value)
+
+
+def number_in_memory(function: Any, op: Any, value: complex) -> StoredNumber:
+    """The number as a tensor of rank 0, for an elementwise operator."""
+    if torch.Tag.pointwise not in function.tags:
+        raise NotNative("a number stands for a tensor")
+    try:
+        return beside(value, [info_of(x) for x in op.operands if isinstance(x.type, ir.RankedTensorType)])
+    except ValueError as reason:
+        raise NotNative(str(reason)) from reason
 
 
 def default_of(argument: Any) -> Any:
@@ -214,9 +239,13 @@ def operand_of(given: Any, operands: Sequence[HostBuffer | Number]) -> Any:
 
 
 def tensor(frame: Frame, given: Any, operands: Sequence[HostBuffer | Number]) -> Step:
+    if isinstance(given, StoredNumber):
+        return lambda: [frame.plain(given.buffer(frame))]
     x = operand_of(given, operands)
-    if not isinstance(x, HostBuffer) or x.root.kind == "number":
+    if not isinstance(x, HostBuffer):
         raise NotNative("a number stands for a tensor")
+    if x.root.kind == "number":
+        return lambda: [frame.load("ptr", frame.of_number(x))]
     return lambda: [frame.plain(x)]
 
 
@@ -240,6 +269,8 @@ def real(frame: Frame, given: Any, operands: Sequence[HostBuffer | Number]) -> S
     x = operand_of(given, operands)
     if isinstance(x, Number) and x.letter == "f":
         return lambda: [x.value]
+    if isinstance(x, HostBuffer) and (x.info.dtype, x.info.rank, x.info.device) == (torch.float64, 0, "cpu"):
+        return lambda: [frame.load("double", frame.address(x))]  # a number that may change is such a tensor
     raise NotNative(f"{given} is no float")
 
 

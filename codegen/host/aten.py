@@ -10,12 +10,12 @@ from typing import Any
 import torch
 
 from mlirc.codegen.aten.collective_call import NAMESPACE, collective_call
-from mlirc.codegen.aten.dispatcher_call import dispatcher_call
+from mlirc.codegen.aten.dispatcher_call import dispatcher_call, in_memory_call
 from mlirc.codegen.aten.out_call import out_call
 from mlirc.codegen.aten.overridden_kernels import computes_otherwise
 from mlirc.codegen.aten.python_call import AtenCall
-from mlirc.codegen.aten.scalar_call import scalar_call
-from mlirc.codegen.aten.shim_call import NUMBER, UNWANTED, WANTED, NativeCall, NotNative, routine_call
+from mlirc.codegen.aten.scalar_call import elementwise_call, scalar_call
+from mlirc.codegen.aten.shim_call import NUMBER, UNWANTED, WANTED, NativeCall, NotNative, in_memory, routine_call
 from mlirc.codegen.aten.view_call import view_call
 from mlirc.codegen.frame.frame import Frame, HostBuffer, Number
 from mlirc.codegen.host.inputs import bind_result
@@ -54,7 +54,7 @@ def aten_call(frame: Frame, op: Any, number: int, objects: Sequence[Any]) -> Hos
     operands = [frame.values[x] for x in op.operands]
     native, why = native_way(frame, op, call.function, operands)
     if native is not None:
-        call_natively(frame, op, native, number, operands, sizes)
+        call_natively(frame, op, call.function, native, number, operands, sizes)
     else:
         call_from_python(frame, op, number, operands, sizes, call.tensors)
     return HostCall(frame.op, frame.location, call, why)
@@ -85,6 +85,7 @@ def native_way(
         scalar_call,
         out_call,
         routine_call,
+        elementwise_call,
         dispatcher_call,
     )
     for way in ways[-1:] if computes_otherwise(function) else ways:
@@ -99,7 +100,13 @@ def native_way(
 
 
 def call_natively(
-    frame: Frame, op: Any, native: NativeCall, number: int, operands: list[HostBuffer | Number], sizes: list[PythonSlot]
+    frame: Frame,
+    op: Any,
+    function: Any,
+    native: NativeCall,
+    number: int,
+    operands: list[HostBuffer | Number],
+    sizes: list[PythonSlot],
 ) -> None:
     """Writes the native call and, at the end of the code, the call from Python for where it fails. Both store the handles of their
     results in the same stack slots.
@@ -133,13 +140,20 @@ def call_natively(
             continue
         bind_result(frame, frame.owned(info, place))
         frame.at_site()
-        # The graph's results must not be views, so one becomes a new tensor. Not a complex one: it would lose its conjugate flag.
-        in_memory = not info.dtype.is_complex or frame.op == "aten.view_as_complex.default"
-        as_new = "true" if is_returned(result) and in_memory else "false"
+        if info.dtype.is_complex and may_be_lazy(function):
+            in_memory_call(frame, place)
+        as_new = "true" if is_returned(result) else "false"  # the graph's results must not be views
         status = frame.runtime("restride", place, *frame.layout(info), *frame.kind(info), as_new)
         text.line(f"store i64 {text.value(f'sext i32 {status} to i64')}, ptr %index")
         frame.check(status)
         frame.values[result] = frame.owned(info, place)
+
+
+def may_be_lazy(function: Any) -> bool:
+    """Whether a complex result may be the conjugate of what is in memory."""
+    if not isinstance(function, torch._ops.OpOverload):
+        return False
+    return not in_memory(function) or bool(computes_otherwise(function))
 
 
 def is_unused(result: ir.Value) -> bool:

@@ -232,3 +232,34 @@ def test_the_largest_difference_is_eagers():
     with context():
         imported = prepare(lambda x: torch.cdist(x, x, p=math.inf), torch.randn(3, 2))[1]
     assert [why for _, why in imported.aten.values()] == ["the largest difference, where eager passes over NaN"]
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("p", [0.5, 1, 2, 3])
+def test_renorm(p, dtype, dynamic):
+    x = torch.randn(3, 4, 5, dtype=dtype)
+    x[0] *= 1e-3
+    for dim in (0, -1):
+        check(lambda x, dim=dim: aten.renorm.default(x, p, dim, 1.5), x, dynamic=dynamic)
+    check(lambda x: aten.renorm.default(x, p, 1, 0), x)
+    check(lambda x: aten.renorm.default(x, p, 0, 1), special(3, 4, dtype=dtype))
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("p", [0, 0.5, 1, 2, 3, math.inf, -math.inf])
+def test_dist(p, dynamic):
+    for dtype in DTYPES:
+        x, y = torch.randn(3, 4, dtype=dtype), torch.randn(4, dtype=dtype)
+        check(lambda x, y: aten.dist.default(x, y, p), x, y, dynamic=dynamic)
+    check(lambda x, y: aten.dist.default(x, y, p), torch.randn(2, 3), torch.randn(2, 3, dtype=torch.float64))
+    check(lambda x, y: aten.dist.default(x, y, p), special(2, 3), torch.randn(2, 3))
+
+
+@pytest.mark.parametrize("dtype", [*DTYPES, torch.int64, torch.int8])
+def test_addr(dtype):
+    x, column, row = (torch.randint(-4, 4, shape).to(dtype) for shape in ((3, 5), (3,), (5,)))
+    for numbers in ((1, 1), (2, -3), (0, 2), *(((0.5, 0.25),) if dtype.is_floating_point else ())):
+        beta, alpha = numbers
+        check(lambda *v, beta=beta, alpha=alpha: aten.addr.default(*v, beta=beta, alpha=alpha), x, column, row)
+    check(lambda *v: aten.addr.default(*v), x[0], column, row, dynamic=True)

@@ -9,6 +9,7 @@ from tests.compare_stages import check
 from tests.dialects.numbers.test_special_values import compiled
 
 pytestmark = pytest.mark.filterwarnings("ignore:torch.searchsorted\\(\\)")  # of strides that eager copies
+aten = torch.ops.aten
 FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 
@@ -65,3 +66,16 @@ def test_what_is_left_to_aten():
     rows, x = torch.tensor([2.0, 0.0, 1.0]), torch.randn(4)
     check(lambda rows, x: torch.searchsorted(rows, x, sorter=rows.argsort()), rows, x, aten=True)
     check(torch.searchsorted, rows, x, aten=True, dynamic=True)
+
+
+@pytest.mark.parametrize("number", [2, 2.5, -1.0, float("nan")])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int64, torch.bfloat16])
+def test_numbers(dtype, number):
+    """A number in place of the tensor that is searched for, or in."""
+    x = torch.tensor([4, 2, 2, 0]).to(dtype)
+    rows = x.sort().values
+    for right in (False, True):
+        check(lambda rows, right=right: aten.bucketize.Scalar(number, rows, right=right), rows)
+        check(lambda rows, right=right: aten.searchsorted.Scalar(rows, number, right=right, out_int32=True), rows)
+        check(lambda x, invert=right: aten.isin.Tensor_Scalar(x, number, invert=invert), x, dynamic=True)
+        check(lambda x, invert=right: aten.isin.Scalar_Tensor(number, x, invert=invert), x, dynamic=True)

@@ -1,11 +1,11 @@
-"""Matmuls, plain and batched. Views of the operands (transposes, broadcasts) go along as they are."""
+"""Matmuls, plain and batched, and outer products. Views of the operands (transposes, broadcasts) go along as they are."""
 
 import torch
 
 from mlirc.dialects.core.dialect import create, imports
 from mlirc.dialects.core.graph_builder import NotOurs, broadcast_shape
 from mlirc.dialects.core.import_arguments import need_floats
-from mlirc.dialects.core.tensor_types import TensorInfo, info_of, type_of
+from mlirc.dialects.core.tensor_types import TensorInfo, info_of, opmath, type_of
 from mlirc.dialects.ops.rows.reduction import squeeze
 
 aten = torch.ops.aten
@@ -21,6 +21,19 @@ def addmm(g, bias, x, y, *, beta=1, alpha=1):
     if not (isinstance(beta, (int, float)) and isinstance(alpha, (int, float)) and beta == 1 and alpha == 1):
         raise NotOurs(f"a matmul with beta = {beta} and alpha = {alpha}")
     return matmul_op("addmm", [bias, x, y])
+
+
+@imports(aten.addr.default)
+def addr(g, x, column, row, *, beta=1, alpha=1):
+    """beta * x + alpha * (the products [N, M] of a column [N] and a row [M]); x is broadcast, and not read where beta is 0."""
+    dtype = g.promote(x, column, row)
+    if not all(isinstance(n, int) or (isinstance(n, float) and dtype.is_floating_point) for n in (beta, alpha)):
+        raise NotOurs(f"a sum of {dtype} with beta = {beta} and alpha = {alpha}")
+    if dtype == torch.bool:
+        raise NotOurs("products of booleans")
+    x, column, row = (g.cast(v, opmath(dtype)) for v in (x, g.unsqueeze(column, 1), g.unsqueeze(row, 0)))
+    product = g.mul(g.mul(column, alpha), row)
+    return g.cast(product if beta == 0 else g.add(g.mul(x, beta), product), dtype)
 
 
 @imports(aten.mv.default)

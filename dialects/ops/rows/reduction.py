@@ -384,6 +384,20 @@ def norm(g, x, p=2, dims=None, keepdim=False, *, dtype=None):
     return vector_norm(g, x, 2 if p is None else p, dims, keepdim, dtype=dtype)
 
 
+@imports(aten.renorm.default)
+def renorm(g, x, p, dim, maxnorm):
+    """x, in which each slice x[..., i, ...] along `dim` whose p-norm is above `maxnorm` is scaled down to it."""
+    need_floats(x)
+    info = info_of(x)
+    if not all(isinstance(n, int | float) for n in (p, maxnorm)):
+        raise NotOurs("norms of an order, or up to a size, that only a call says")
+    wide = torch.float64 if info.device == "cpu" and info.dtype == torch.float32 else opmath(info.dtype)
+    others = [d for d in range(info.rank) if d != dim % info.rank]
+    size = vector_norm(g, x, p, others, True, dtype=wide)
+    factor = g.select(g.gt(size, float(maxnorm)), g.div(float(maxnorm), g.add(size, 1e-7)), 1.0)
+    return g.mul(x, g.cast(factor, info.dtype))
+
+
 @imports(aten.dot.default, aten.vdot.default)
 def dot(g, x, y):
     need_floats(x, y)

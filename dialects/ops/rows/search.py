@@ -1,4 +1,4 @@
-"""Binary search in sorted rows: searchsorted, bucketize."""
+"""Search for numbers: in sorted rows, by halves (searchsorted, bucketize), and whether one is there (isin)."""
 
 from typing import Any
 
@@ -68,3 +68,26 @@ def searchsorted(g, rows, x, *, out_int32=False, right=False, side=None, sorter=
 @imports(aten.bucketize.Tensor)
 def bucketize(g, x, boundaries, *, out_int32=False, right=False):
     return searchsorted(g, boundaries, x, right=right)
+
+
+@imports(aten.searchsorted.Scalar)
+def searchsorted_number(g, rows, x, *, out_int32=False, right=False, side=None, sorter=None):
+    dtype = g.promote(rows, x)
+    need_kernel_dtypes(rows, dtype)
+    return searchsorted(g, g.cast(rows, dtype), g.cast(x, dtype), right=right, side=side, sorter=sorter)
+
+
+@imports(aten.bucketize.Scalar)
+def bucketize_number(g, x, boundaries, *, out_int32=False, right=False):
+    return searchsorted_number(g, boundaries, x, right=right)
+
+
+@imports(aten.isin.Tensor_Scalar)
+def is_number(g, x, number, *, assume_unique=False, invert=False):
+    return g.ne(x, number) if invert else g.eq(x, number)
+
+
+@imports(aten.isin.Scalar_Tensor)
+def number_is_in(g, number, x, *, assume_unique=False, invert=False):
+    found = g.reduce("any", g.eq(x, number), None, False, torch.bool)
+    return g.logical_not(found) if invert else found

@@ -32,13 +32,33 @@ def test_matmuls_with_numbers(batched, dtype):
     assert not any(graph.through_python for graph in statistics.graphs)
 
 
-def test_integers():
-    """A Scalar of integers is no double: these are called from Python."""
-    function = lambda b, x: torch.addmm(b, x, x, beta=3, alpha=-2)
+@pytest.mark.parametrize("numbers", [(3, -2), (0, 1), (1, 0), (2**53, 5)])
+def test_integers(numbers):
+    beta, alpha = numbers
+
+    def function(b, x):
+        made = torch.addmm(b, x, x, beta=beta, alpha=alpha), torch.addmv(b[0], x, b[1], beta=beta, alpha=alpha)
+        batches = b.expand(2, 4, 4), x.expand(2, 4, 4)
+        return (
+            *made,
+            torch.baddbmm(*batches, batches[1], beta=beta, alpha=alpha),
+            torch.addbmm(b, *batches, beta=beta, alpha=alpha),
+        )
+
     torch.compiler.reset()
     x = torch.randint(-9, 9, (4, 4))
     run = torch.compile(function, backend="mlirc", options=OPTIONS)
-    assert torch.equal(run(x, x), function(x, x))
+    for got, expected in zip(run(x, x), function(x, x), strict=True):
+        assert torch.equal(got, expected)
+    data = mlirc.explain(function)(x, x).data["graphs"][0]
+    assert len(data["aten"]) == 4 and not data["through_python"]
+
+
+def test_a_number_that_is_no_double_is_given_from_python():
+    function = lambda b, x: torch.addmm(b, x, x, alpha=2**53 + 1)
+    x = torch.randint(-9, 9, (4, 4))
+    torch.compiler.reset()
+    assert torch.equal(torch.compile(function, backend="mlirc", options=OPTIONS)(x, x), function(x, x))
     data = mlirc.explain(function)(x, x).data["graphs"][0]
     assert list(data["through_python"]) == ["aten.addmm.default"]
 
