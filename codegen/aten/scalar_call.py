@@ -28,6 +28,7 @@ from typing import Any
 
 import torch
 
+from mlirc.codegen.abi.shim import double_text
 from mlirc.codegen.aten.dispatcher_call import bits, listed, optional, owned_string, owned_tensor, step_of, with_slots
 from mlirc.codegen.aten.overridden_kernels import computes_otherwise
 from mlirc.codegen.aten.shim_call import (
@@ -36,10 +37,14 @@ from mlirc.codegen.aten.shim_call import (
     Step,
     check,
     given_arguments,
+    gives_real_numbers,
     integer,
     number_in_memory,
+    one_device,
     operand_of,
     real,
+    routines,
+    tensor,
 )
 from mlirc.codegen.aten.stored_numbers import StoredNumber, number_of, stored
 from mlirc.codegen.frame.frame import Frame, HostBuffer, Number
@@ -62,6 +67,8 @@ SPACES = {
     aten.logspace.Scalar_Tensor: aten.logspace.Tensor_Tensor,
     aten.logspace.Tensor_Scalar: aten.logspace.Tensor_Tensor,
 }
+DIFFERENCES = (aten.sub.Tensor, aten.sub.Scalar, aten.rsub.Scalar)
+ADD = ("AtenTensorHandle", "AtenTensorHandle", "double", "AtenTensorHandle*")
 FILLS = {
     aten.full.default: "fill_value",
     aten.full_like.default: "fill_value",
@@ -108,6 +115,33 @@ def elementwise_call(frame: Frame, op: Any, function: Any, operands: Sequence[Ho
     if computes_otherwise(instead):
         raise NotNative(f"{instead}, in whose place it is called, has a kernel that is not PyTorch's")
     return with_slots(frame, instead, elementwise_slots(frame, op, function, instead, operands), check(function, op))
+
+
+def difference_call(frame: Frame, op: Any, function: Any, operands: Sequence[HostBuffer | Number]) -> NativeCall:
+    """x - alpha * y as x + (-alpha) * y by the C shim's routine, which is what eager computes. Writes nothing yet; raises NotNative."""
+    if function not in DIFFERENCES:
+        raise NotNative("another operator")
+    kinds, device = check(function, op), one_device(op)
+    if not gives_real_numbers(op) or routines(device).get("add_Tensor") != ADD:
+        raise NotNative("a difference of integers, or the C shim has no routine for it")
+    if computes_otherwise(aten.add.Tensor):
+        raise NotNative(f"{aten.add.Tensor}, in whose place it is called, has a kernel that is not PyTorch's")
+    *sides, (_, alpha) = given_arguments(function, op)
+    factor = number_of(alpha)
+    if factor is None or isinstance(factor, complex):
+        raise NotNative("argument alpha is of type number")
+    steps = []
+    for argument, given in reversed(sides) if function is aten.rsub.Scalar else sides:
+        value = number_of(given) if str(argument.real_type) == "number" else None
+        steps.append(tensor(frame, given if value is None else number_in_memory(function, op, value), operands))
+
+    def write(places: list[str]) -> str:
+        given = [x for step in steps for x in step()]
+        return frame.text.call(
+            f"aoti_torch_{device}_add_Tensor", "i32 (ptr, ptr, double, ptr)", *given, double_text(-factor), *places
+        )
+
+    return NativeCall(kinds, write)
 
 
 @cache

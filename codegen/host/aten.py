@@ -14,7 +14,7 @@ from mlirc.codegen.aten.dispatcher_call import dispatcher_call, in_memory_call
 from mlirc.codegen.aten.out_call import out_call
 from mlirc.codegen.aten.overridden_kernels import computes_otherwise
 from mlirc.codegen.aten.python_call import AtenCall
-from mlirc.codegen.aten.scalar_call import elementwise_call, scalar_call
+from mlirc.codegen.aten.scalar_call import difference_call, elementwise_call, scalar_call
 from mlirc.codegen.aten.shim_call import NUMBER, UNWANTED, WANTED, NativeCall, NotNative, in_memory, routine_call
 from mlirc.codegen.aten.view_call import view_call
 from mlirc.codegen.frame.frame import Frame, HostBuffer, Number
@@ -85,6 +85,7 @@ def native_way(
         scalar_call,
         out_call,
         routine_call,
+        difference_call,
         elementwise_call,
         dispatcher_call,
     )

@@ -41,6 +41,7 @@ COMPLEX = {
     "full": lambda z: (torch.full((3, 2), 1 + 2j), torch.full_like(z.t(), 2j), z.new_full((2, 0), 3.5)),
     "complex": lambda z: torch.complex(z.real, z.imag),
     "a number": lambda z: (z * (1 + 2j), 2.5 * z, z - 1j, z == 0.5),
+    "a difference": lambda z: (3j - z, torch.sub(z, z.t().reshape(4, 6), alpha=2), torch.rsub(z, 2 + 1j), z - 2),
     "a conjugate": lambda z: torch.linalg.lu_solve(*torch.linalg.lu_factor(z[:, :4]), z, adjoint=True),
     "index_fill": lambda z: z.index_fill(1, torch.tensor([0, 2]), 1 - 1j),
     "scatter": lambda z: z.scatter(1, torch.tensor([[0, 2]]), 1 - 1j),
@@ -86,7 +87,8 @@ def test_pads_of_symbols(value):
         return torch.nn.functional.pad(x, (y.shape[0] - 3, 3 - y.shape[1]), value=value)
 
     compare(function, torch.randn(3, 6), torch.randn(2, 5), dynamic=True)
-    compare(function, torch.arange(9), torch.randn(4, 2), dynamic=True)
+    if value != float("inf"):
+        compare(function, torch.arange(9), torch.randn(4, 2), dynamic=True)
 
 
 def test_readers_of_storage():
