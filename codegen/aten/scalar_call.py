@@ -67,7 +67,8 @@ SPACES = {
     aten.logspace.Scalar_Tensor: aten.logspace.Tensor_Tensor,
     aten.logspace.Tensor_Scalar: aten.logspace.Tensor_Tensor,
 }
-DIFFERENCES = (aten.sub.Tensor, aten.sub.Scalar, aten.rsub.Scalar)
+REVERSED = (aten.rsub.Scalar, aten.rsub.Tensor)
+DIFFERENCES = (aten.sub.Tensor, aten.sub.Scalar, *REVERSED)
 ADD = ("AtenTensorHandle", "AtenTensorHandle", "double", "AtenTensorHandle*")
 FILLS = {
     aten.full.default: "fill_value",
@@ -131,7 +132,7 @@ def difference_call(frame: Frame, op: Any, function: Any, operands: Sequence[Hos
     if factor is None or isinstance(factor, complex):
         raise NotNative("argument alpha is of type number")
     steps = []
-    for argument, given in reversed(sides) if function is aten.rsub.Scalar else sides:
+    for argument, given in reversed(sides) if function in REVERSED else sides:
         value = number_of(given) if str(argument.real_type) == "number" else None
         steps.append(tensor(frame, given if value is None else number_in_memory(function, op, value), operands))
 

@@ -83,7 +83,7 @@ def routine_call(frame: Frame, op: Any, function: Any, operands: Sequence[HostBu
     for argument, given in given_arguments(function, op):
         c_types, convert = conversion_of(argument, CONVERSIONS)
         types += c_types
-        steps.append((scalar_of_real if convert is scalar and inexact else convert)(frame, given, operands))
+        steps.append((REAL.get(convert, convert) if inexact else convert)(frame, given, operands))
     types += ["int64_t*" if kind == NUMBER else "AtenTensorHandle*" for kind in kinds]
     if tuple(types) != routines(device)[name]:
         raise NotNative("the routine's parameters are not those of the schema")
@@ -361,6 +361,8 @@ def optional(convert: Callable, type_: str) -> Callable:
 
 
 integers, booleans = listed(integer, "i64"), listed(boolean, "i32")
+optional_scalar = optional(scalar, "double")
+REAL = {scalar: scalar_of_real, optional_scalar: optional(scalar_of_real, "double")}
 LISTS = (integers,)
 
 # type in the schema -> C types, conversion
@@ -379,7 +381,7 @@ CONVERSIONS: dict[str, tuple[list[str], Callable]] = {
     "Optional[Tensor]": (["AtenTensorHandle*"], optional(tensor, "ptr")),
     "Optional[int]": (["int64_t*"], optional(integer, "i64")),
     "Optional[float]": (["double*"], optional(real, "double")),
-    "Optional[number]": (["double*"], optional(scalar, "double")),
+    "Optional[number]": (["double*"], optional_scalar),
     "Optional[str]": (["const char**"], optional(string, "ptr")),
     "Optional[bool]": (["int32_t*"], optional(boolean, "i32")),
     "Optional[ScalarType]": (["int32_t*"], optional(dtype, "i32")),

@@ -91,6 +91,11 @@ def test_pads_of_symbols(value):
         compare(function, torch.arange(9), torch.randn(4, 2), dynamic=True)
 
 
+def test_an_integer_where_a_routine_takes_a_double():
+    lengths = torch.tensor([2, 3])
+    compare(lambda x: torch.segment_reduce(x, "sum", lengths=lengths, initial=3), torch.randn(5))
+
+
 def test_readers_of_storage():
     x = torch.randn(6, 8)
     compare(lambda x: torch.as_strided_scatter(x, torch.zeros(2, 2), (2, 2), (1, 2), 3), x)
