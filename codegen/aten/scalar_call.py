@@ -147,7 +147,7 @@ def difference_call(frame: Frame, op: Any, function: Any, operands: Sequence[Hos
 
 @cache
 def overload_of_tensors(function: Any) -> Any:
-    """Of an elementwise operator the overload that takes tensors in place of its Scalars, or None."""
+    """The overload of an elementwise operator that takes tensors in place of its Scalars, or None."""
     if not isinstance(function, torch._ops.OpOverload) or torch.Tag.pointwise not in function.tags:
         return None
     types = [str(x.real_type) for x in function._schema.arguments]
@@ -165,7 +165,9 @@ def elementwise_slots(frame: Frame, op: Any, function: Any, instead: Any, operan
     steps = []
     for (argument, given), taken in zip(given_arguments(function, op), instead._schema.arguments, strict=True):
         value = number_of(given) if str(argument.real_type) == "number" else None
-        if value is not None:
+        if value is not None and function is aten.masked_fill.Scalar:
+            given = number_for(given, info_of(op.results[0]).dtype)  # its mask is a tensor of another dtype
+        elif value is not None:
             given = number_in_memory(function, op, value)
         steps.append(step_of(taken, given)(frame, given, operands))
     return steps

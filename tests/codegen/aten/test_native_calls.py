@@ -41,6 +41,7 @@ COMPLEX = {
     "full": lambda z: (torch.full((3, 2), 1 + 2j), torch.full_like(z.t(), 2j), z.new_full((2, 0), 3.5)),
     "complex": lambda z: torch.complex(z.real, z.imag),
     "a number": lambda z: (z * (1 + 2j), 2.5 * z, z - 1j, z == 0.5),
+    "masked_fill": lambda z: z.masked_fill(z.real > 0, 2 - 1j),
     "a difference": lambda z: (3j - z, torch.sub(z, z.t().reshape(4, 6), alpha=2), torch.rsub(z, 2 + 1j), z - 2),
     "a conjugate": lambda z: torch.linalg.lu_solve(*torch.linalg.lu_factor(z[:, :4]), z, adjoint=True),
     "index_fill": lambda z: z.index_fill(1, torch.tensor([0, 2]), 1 - 1j),
