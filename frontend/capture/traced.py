@@ -13,6 +13,7 @@ from torch.fx import GraphModule
 
 from mlirc.frontend.torch_compat.aot_autograd.donated_buffers import keeping_saved
 from mlirc.frontend.torch_compat.aot_autograd.entry import documented, entry
+from mlirc.frontend.torch_compat.aot_autograd.gradient_strides import tracing_images
 from mlirc.frontend.torch_compat.aot_autograd.kept_tokens import keeping_tokens
 from mlirc.frontend.torch_compat.older_torch import keeping_error_calls
 
@@ -20,7 +21,7 @@ from mlirc.frontend.torch_compat.older_torch import keeping_error_calls
 def traced(gm: GraphModule, inputs: Sequence[Any], *, bw_compiler: Callable, **how: Any) -> Callable:
     """The callable that AOTAutograd makes of the graph. `bw_compiler` and `how` are options of aot_module_simplified."""
     way = entry()
-    with keeping_error_calls(), keeping_tokens(), keeping_saved():
+    with keeping_error_calls(), keeping_tokens(), keeping_saved(), tracing_images():
         if way is None or os.environ.get("TORCH_COMPILE_DEBUG") == "1":
             return documented()(bw_compiler=bw_compiler, **how)(gm, inputs)
         if any(isinstance(x, (list, tuple, dict)) for x in inputs):

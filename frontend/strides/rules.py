@@ -307,6 +307,7 @@ ROW_MAJOR = (
     aten.index_copy.default,
     aten.index_add.default,
     aten.diag_embed.default,
+    aten.im2col.default,
     aten.pow.Scalar,
     aten.isin.Tensor_Tensor,
     aten.isin.Tensor_Scalar,

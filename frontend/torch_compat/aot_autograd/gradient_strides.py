@@ -4,16 +4,54 @@ AOTAutograd copies a gradient that a backward graph gets into the strides that i
 result, and views have other strides in dimensions of size 1: a batch of one image would be copied in each step. Under vmap, as in
 torch.autograd.grad(is_grads_batched=True), that copy raises. Where the metadata are not as expected, AOTAutograd copies as it does under
 `aot_eager`.
+
+One image that lies channels-last is traced as such: by the strides of the view, (7, 1, 42, 7), operators would take it for a row-major one, and with
+symbolic sizes AOTAutograd would ask for that.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import Any
 
 import torch
 from torch._prims_common import make_channels_last_strides_for, make_contiguous_strides_for
 
+from mlirc.codegen.abi.reach import reach
+from mlirc.frontend.torch_compat.aot_autograd.replaced_function import replacing
+from mlirc.frontend.torch_compat.dynamo.symbolic_shapes import statically_known_true
 from mlirc.frontend.torch_compat.dynamo.tracing_context import TracingContext
+from mlirc.frontend.torch_compat.fake_tensors import FakeTensor
+
+
+def tracing_images() -> AbstractContextManager[None]:
+    """Within, gradients that lie channels-last are traced with all strides of such images."""
+    around = traced_images()
+    return nullcontext() if around is None else around()
+
+
+@reach("traced-images", instead="the gradient of one channels-last image may be row-major")
+def traced_images() -> Callable[[], AbstractContextManager[None]]:
+    import torch._dynamo  # noqa: F401  # imports the next one in its order
+    from torch._functorch._aot_autograd import collect_metadata_analysis
+
+    return replacing(
+        collect_metadata_analysis,
+        "coerce_tangent_and_suggest_memory_format",
+        lambda plain: lambda x: plain(as_image(x)),
+    )
+
+
+def as_image(x: Any) -> Any:
+    """A fake tensor that lies channels-last, and not row-major too, with strides that say so."""
+    if not isinstance(x, FakeTensor) or x.layout is not torch.strided or x.dim() not in (4, 5):
+        return x
+    size: Any = x.shape
+    stride: Any = x.stride()
+    if not any(type(n) is int and n == 1 for n in size) or same(size, stride, make_contiguous_strides_for(size)):
+        return x
+    last = make_channels_last_strides_for(size)
+    return x.detach().as_strided(size, last, x.storage_offset()) if same(size, stride, last) else x
 
 
 def ask_for_order_alone() -> None:
@@ -34,6 +72,9 @@ def ask_for_order_alone() -> None:
             return
 
 
-def same(size: Sequence[int], stride: Sequence[int], other: Sequence[int]) -> bool:
+def same(size: Sequence[Any], stride: Sequence[Any], other: Sequence[Any]) -> bool:
     """Whether strides agree in all dimensions of more than one element."""
-    return all(n == 1 or a == b for n, a, b in zip(size, stride, other, strict=True))
+    return all(
+        (type(n) is int and n == 1) or statically_known_true(a == b)
+        for n, a, b in zip(size, stride, other, strict=True)
+    )

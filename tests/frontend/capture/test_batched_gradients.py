@@ -138,3 +138,21 @@ def test_lazy_gradients_of_a_trace_from_the_cache(name, tmp_path, monkeypatch):
     for _ in range(2):
         torch._dynamo.reset()
         torch.testing.assert_close(gradients(torch.compile(f, backend="mlirc")), gradients(f))
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("pad", [(1, -1), (1, 1), (-1, -1), (-1, 2, 1, -1)])
+@pytest.mark.parametrize("images", [1, 2])
+def test_the_gradient_of_channels_last_images_is_channels_last(images, pad, dynamic):
+    """A view of one image has a stride in the dimension of images that channels-last images have not."""
+    x = torch.randn(images, 7, 6, 5).to(memory_format=torch.channels_last).requires_grad_()
+    torch._dynamo.reset()
+    strides = []
+    for f in (
+        torch.compile(lambda x: torch.nn.functional.pad(x, pad), backend="mlirc", dynamic=dynamic),
+        lambda x: torch.nn.functional.pad(x, pad),
+    ):
+        y = f(x)
+        (g,) = torch.autograd.grad(y, x, torch.ones_like(y))
+        strides.append(g.stride()[1:])
+    assert strides[0] == strides[1] == (1, 35, 7)

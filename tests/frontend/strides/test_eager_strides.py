@@ -164,6 +164,9 @@ CALLS = {
     "pad by nothing": lambda x: aten.constant_pad_nd.default(x, [0, 0]),
     "pad by less": lambda x: aten.constant_pad_nd.default(x, [0, -1, -1, 0]),
     "pad by less and more": lambda x: aten.constant_pad_nd.default(x, [-1, 1]),
+    "im2col": lambda x: aten.im2col.default(x, [2, 2], [1, 1], [1, 1], [1, 1]),
+    "im2col of single pixels": lambda x: aten.im2col.default(x, [1, 1], [1, 1], [0, 0], [1, 1]),
+    "col2im": lambda x: aten.col2im.default(x.flatten(2)[:, :2, :6], [2, 3], [1, 1], [1, 1], [0, 0], [1, 1]),
     "channel_shuffle": lambda x: aten.channel_shuffle.default(x, 3),
     "glu gradient": lambda x: aten.glu_backward.default(x.narrow(2, 0, x.shape[2] // 2), x, 2),
     "rrelu gradient": lambda x: aten.rrelu_with_noise_backward.default(
