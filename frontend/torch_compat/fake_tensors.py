@@ -22,8 +22,30 @@ with needed("storage-identity"):
 
 
 def storage_id(x: torch.Tensor) -> int:
-    """What tensors of the same memory have alike, fake ones too. Raises NotImplementedError for one without."""
-    return x.untyped_storage()._cdata
+    """What tensors of the same memory have alike, fake ones and those of torch.func's transforms too. Raises NotImplementedError for one without."""
+    inside = of_transform()
+    return (x if inside is None else inside(x)).untyped_storage()._cdata
+
+
+@reach(
+    "transformed-tensors",
+    instead="a graph with torch.func's transforms and a masked attention, or a write, runs in eager",
+)
+def of_transform() -> Callable[[torch.Tensor], torch.Tensor]:
+    """Gives the tensor that a transform's is made of: Dynamo's graph has values of torch.func.grad and torch.vmap, which have no storage."""
+    wraps = torch._C._functorch
+    kept: list[torch.Tensor] = []
+    x = torch.zeros(2)
+    torch.vmap(kept.append, out_dims=None)(x)
+
+    def inside(x: torch.Tensor) -> torch.Tensor:
+        while wraps.is_functorch_wrapped_tensor(x):
+            x = wraps.get_unwrapped(x)
+        return x
+
+    if inside(kept[0]) is not x:
+        raise Missing("a transform's tensor is not what it was made of")
+    return inside
 
 
 def is_view(x: Any) -> bool:

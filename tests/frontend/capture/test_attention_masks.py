@@ -220,3 +220,17 @@ def test_a_mask_by_a_function_that_may_change_is_not_kept(tmp_path, monkeypatch)
         dropped_and_result(lambda q: sdpa(q, q, q, attn_mask=lower(q.shape[2])), q, dynamic=False, cache=True)[0] == 1
     )
     assert not list(tmp_path.rglob("*.mask"))
+
+
+@pytest.mark.parametrize("transform", [torch.func.hessian, torch.func.grad])
+def test_a_mask_beside_a_transform(transform):
+    """The tensors of torch.func's transforms have no storage, and a write to them is none to the mask."""
+
+    def function(q, k):
+        slope = transform(lambda z: (z * z.mean()).square().clone().mul_(2).sum())(q[0, 0, 0])
+        return key_before_query(q, k) + slope.sum()
+
+    torch.manual_seed(0)
+    q, k = torch.randn(2, 2, 5, 8), torch.randn(2, 2, 5, 8)
+    made = torch.compile(function, backend="mlirc", options={"fallback": "error", "cache": False})(q, k)
+    torch.testing.assert_close(made, function(q, k))
