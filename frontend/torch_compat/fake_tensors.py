@@ -33,7 +33,7 @@ def storage_id(x: torch.Tensor) -> int:
 )
 def of_transform() -> Callable[[torch.Tensor], torch.Tensor]:
     """Gives the tensor that a transform's is made of: Dynamo's graph has values of torch.func.grad and torch.vmap, which have no storage."""
-    wraps = torch._C._functorch
+    wraps: Any = torch._C._functorch  # type: ignore[attr-defined]
     kept: list[torch.Tensor] = []
     x = torch.zeros(2)
     torch.vmap(kept.append, out_dims=None)(x)
