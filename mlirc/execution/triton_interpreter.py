@@ -194,8 +194,9 @@ def run_kernel(
             argument = held[where][first:].view(getattr(torch, dtype))
         values.append(argument)
     if all(grid):
-        # TRAP 0: a bad index is written to memory for the caller to raise, and ends nothing
-        interpreted(source, name)[tuple(grid)](*values, **constants | dict.fromkeys(constants.keys() & {"TRAP"}, 0))
+        # no instructions of PTX's; and a bad index is written to memory for the caller to raise, and ends nothing
+        zero = dict.fromkeys(constants.keys() & {"TRAP", "PTX"}, 0)
+        interpreted(source, name)[tuple(grid)](*values, **constants | zero)
     return [x.numpy() for x in held]
 
 

@@ -109,7 +109,7 @@ def launch(run: Any, kernel: Any, values: dict[str, int]) -> None:
         if len(attribute_value(kernel.attributes["signature"])) > len(given):
             given.append(guards.tensor([3], [1], torch.int64))
         if all(grid):
-            untrapped = dict.fromkeys(constants.keys() & {"TRAP"}, 0)
+            untrapped = dict.fromkeys(constants.keys() & {"TRAP", "PTX"}, 0)
             triton_interpreter.interpreted(source, name)[grid](*given, **constants | untrapped)
 
 

@@ -2,7 +2,10 @@
 
     (j - i).to(float32)      int64: two instructions to subtract, and a conversion at a quarter of the speed
 
-A value of such a node is an int32 in the text; where it meets an int64, it is widened.
+A value of such a node is an int32 in the text; where it meets an int64, it is widened. A sum or difference of a number for each query
+and one for each key becomes one of floats: the conversions are then a row's and a column's.
+
+    j.to(float32) - i.to(float32)      the same, where all three are at most 2^24
 """
 
 from typing import Any
@@ -16,6 +19,7 @@ from mlirc.lowering.kernel.nodes import Node, computed_dtype
 
 Bounds = tuple[int, int]  # the least and the largest value
 NARROW: Bounds = (-(1 << 31), (1 << 31) - 1)
+EXACT: Bounds = (-(1 << 24), 1 << 24)  # what float32 has every integer of
 INTEGERS = (torch.int32, torch.int16, torch.int8, torch.uint8)
 
 
@@ -37,6 +41,9 @@ class NarrowEmitter(TritonEmitter):
             return self.lines.name(str(index), torch.int32, index.tile)
         if node.kind in ("read", "check_index"):
             return super().compute(node)
+        if node.kind == "cast" and node.dtype == torch.float32 and (parts := self.exact_parts(node.operands[0])):
+            b = self.builder(torch.float32)
+            return node.operands[0].cls.scalar(b, *(b.cast(x, torch.float32) for x in parts))
         values = [self.value(x) for x in node.operands]
         if node.kind == "cast" and node.dtype == torch.int64 and values[0].dtype in (torch.int32, torch.bool):
             return self.builder(torch.int32).cast(values[0], torch.int32)
@@ -56,6 +63,20 @@ class NarrowEmitter(TritonEmitter):
             return node.cls.scalar(b, *values, **node.attributes)
         values = [self.widened(x) if k in whole else x for k, x in enumerate(values)]
         return node.cls.scalar(self.builder(torch.int64), *values, **node.attributes)
+
+    def exact_parts(self, node: Node) -> list[TritonValue] | None:
+        """What a sum or a difference is of, if each is smaller than the tile, and all three are integers that float32 has."""
+        if (
+            node.kind not in ("add", "sub")
+            or node.attributes
+            or any(
+                x.dtype.is_floating_point or x.dtype == torch.bool or not lies_within(self.bounds_of(x), EXACT)
+                for x in (node, *node.operands)
+            )
+        ):
+            return None
+        values = [self.value(x) for x in node.operands]
+        return values if all(len(x.tile) < 2 for x in values) and len(values[0].tile | values[1].tile) == 2 else None
 
     def check_index(self, node: Node) -> TritonValue:
         """An index that is known to be good needs no check."""
@@ -109,6 +130,10 @@ def is_small(x: TritonValue, dtype: torch.dtype) -> bool:
     return dtype == torch.int64 and (
         x.dtype == torch.int32 or (x.number is not None and NARROW[0] <= x.number <= NARROW[1])
     )
+
+
+def lies_within(x: Bounds | None, outer: Bounds) -> bool:
+    return x is not None and outer[0] <= x[0] and x[1] <= outer[1]
 
 
 def product(x: Bounds, y: Bounds) -> Bounds:

@@ -24,16 +24,19 @@ def write_forward(t: FlexText) -> None:
     t.add("largest = tl.full([YBLOCK], float('-inf'), tl.float32)")
     t.add("total = tl.zeros([YBLOCK], tl.float32)")
     t.add("result = tl.zeros([YBLOCK, EBLOCK], tl.float32)")
+    hidden = "float('-inf')"
     for counts, indices, partial in problem.lists:
         with t.loop(counts, indices, y, x, problem.rows, problem.columns):
             t.add(f"k = {t.rows('k', x)}")
             scores, factor = t.changed(t.dot("q", "tl.trans(k)"))
-            t.add(f"s = tl.where({t.seen(partial, x)}, {scores}, float('-inf'))")
+            if (s := t.where(t.seen(partial, x), scores, hidden)) != "s":
+                t.add(f"s = {s}")
+            t.hide(indices, x, {"s": f"tl.full([YBLOCK, XBLOCK], {hidden}, tl.float32)"})
             t.add(f"larger = tl.maximum(largest, tl.max(s, 1) * {factor!r})")
             t.add("base = tl.where(larger == float('-inf'), 0.0, larger)  # of rows that see nothing yet")
-            t.add(f"weights = tl.exp2(s * {factor!r} - base[:, None])")
+            t.add(f"weights = {t.weights('s', factor, 'base[:, None]')}")
             t.add("less = tl.exp2(largest - base)")
-            t.add("total = total * less + tl.sum(weights, 1)")
+            t.add("total = tl.fma(total, less, tl.sum(weights, 1))")
             t.add(f"v = {t.rows('v', x)}")
             t.add(f"result = {t.dot(t.narrowed('weights'), 'v', 'result * less[:, None]')}")
             t.add("largest = larger")

@@ -30,7 +30,7 @@ def write_query_gradient(t: FlexText) -> None:
         with t.loop(counts, indices, y, x, problem.rows, problem.columns):
             t.add(f"k = {t.rows('k', x)}")
             t.add(f"v = {t.rows('v', x)}")
-            slopes, _ = slopes_of(t, t.dot("q", "tl.trans(k)"), t.dot("dout", "tl.trans(v)"), partial, x)
+            slopes, _ = slopes_of(t, t.dot("q", "tl.trans(k)"), t.dot("dout", "tl.trans(v)"), partial, indices, x)
             t.add(f"dq = {t.dot(slopes, 'k', 'dq')}")
     t.base("dq", "d0", "d1")
     t.store_rows("dq", y, f"(dq * {problem.scale!r})")
@@ -78,7 +78,8 @@ def key_loops(t: FlexText, y: TritonTile, x: TritonTile) -> None:
             t.add(f"q = {t.rows('q', y)}")
             t.add(f"dout = {t.rows('dout', y)}")
             load_sums(t, y, "[None, :]")
-            slopes, weights = slopes_of(t, t.dot("k", "tl.trans(q)"), t.dot("v", "tl.trans(dout)"), partial, y)
+            scores, of_weights = t.dot("k", "tl.trans(q)"), t.dot("v", "tl.trans(dout)")
+            slopes, weights = slopes_of(t, scores, of_weights, partial, indices, y)
             t.add(f"dv = {t.dot(t.narrowed(weights), 'dout', 'dv')}")
             t.add(f"dk = {t.dot(slopes, 'q', 'dk')}")
 
@@ -90,14 +91,18 @@ def load_sums(t: FlexText, rows: TritonTile, spread: str) -> None:
     t.add(f"delta = {t.line('delta', rows, '0.0')}{spread}")
 
 
-def slopes_of(t: FlexText, scores: str, of_weights: str, partial: bool, along: TritonTile) -> tuple[str, str]:
+def slopes_of(
+    t: FlexText, scores: str, of_weights: str, partial: bool, indices: str, along: TritonTile
+) -> tuple[str, str]:
     """The gradient of the scores before score_mod, as it is multiplied, and the weights."""
     changed, factor = t.changed(scores)
     seen = t.seen(partial, along)
-    t.add(f"weights = tl.exp2({changed} * {factor!r} - lse)")
-    t.add(f"weights = tl.where({seen}, weights, 0.0)")
+    t.add(f"weights = {t.weights(changed, factor, 'lse')}")
+    if seen:
+        t.add(f"weights = {t.where(seen, 'weights', '0.0')}")
     t.add(f"slopes = weights * ({of_weights} - delta)")
     t.known(t.problem.reads(1), "slopes")
     made = t.full(t.e.value(t.problem.gradient))
-    t.add(f"seen_slopes = tl.where({seen}, {t.narrowed(made)}, 0.0)")
+    t.add(f"seen_slopes = {t.where(seen, t.narrowed(made), '0.0')}")
+    t.hide(indices, along, {"weights": "tl.zeros_like(weights)", "seen_slopes": "tl.zeros_like(seen_slopes)"})
     return "seen_slopes", "weights"

@@ -15,6 +15,7 @@ from mlirc.dialects.core.symbols import Int
 from mlirc.lowering.gpu.attention.emitter import NarrowEmitter
 from mlirc.lowering.gpu.attention.tiling import FlexTiling, width
 from mlirc.lowering.gpu.triton.builder import HALF, TL_DTYPE, TritonValue
+from mlirc.lowering.gpu.triton.emitter import PTX
 from mlirc.lowering.gpu.triton.indices import LARGEST
 from mlirc.lowering.gpu.triton.schedule import TritonSchedule, TritonTile
 from mlirc.lowering.kernel.axes import Axis
@@ -22,7 +23,16 @@ from mlirc.lowering.kernel.flex_attention import FlexProblem
 from mlirc.lowering.kernel.nodes import Node
 
 LOG2E = 1.4426950408889634
-LISTED = "(number == found)"  # whether there is the block that a list names
+# 2^x of what becomes a half: numbers below 2^-126 are 0, which saves two multiplications and a comparison of each
+POWER = """@triton.jit
+def half_power(x, PTX: tl.constexpr):
+    if PTX:
+        made = tl.inline_asm_elementwise("ex2.approx.ftz.f32 $0, $1;", "=f,f", [x], tl.float32, True, 1)
+    else:
+        made = tl.exp2(x)
+    return made
+"""
+LISTED = "number == found"  # whether there is the block that a list names
 
 
 @dataclass(eq=False)
@@ -148,6 +158,14 @@ class FlexText:
         """Weights or slopes in the dtype of what they are multiplied by."""
         return x if self.is_exact else f"{x}.to({TL_DTYPE[self.problem.info('q').dtype]})"
 
+    def weights(self, scores: str, factor: float, base: str) -> str:
+        """2^(scores * factor - base): those of a softmax, before they are divided by their sum."""
+        power = f"tl.fma({scores}, {factor!r}, -{base})"
+        if self.is_exact:
+            return f"tl.exp2({power})"
+        self.e.functions["half_power"] = POWER
+        return f"half_power({power}, {PTX})"
+
     # ---- the body
 
     def outer_values(self, tile: TritonTile) -> None:
@@ -183,14 +201,30 @@ class FlexText:
         return made, LOG2E
 
     def seen(self, partial: bool, tile: TritonTile) -> str:
-        """What says which scores count: mask_mod in partial blocks, the end of what is looped over, and whether there is the block that is listed."""
-        parts = [self.e.masks.get(tile.name, LISTED)]
+        """What says which scores count: mask_mod in partial blocks, and the end of what is looped over. Empty where all do."""
+        parts = [self.e.masks[tile.name]] if tile.name in self.e.masks else []
         if partial:
             seen = self.e.value(self.problem.seen)
             parts += [] if seen.number else [f"({seen})" if " " in seen else str(seen)]
         return " & ".join(parts)
 
+    def where(self, seen: str, x: str, other: str) -> str:
+        """x at the places that count."""
+        return f"tl.where({seen}, {x}, {other})" if seen else x
+
+    def hide(self, indices: str, along: TritonTile, values: dict[str, str]) -> None:
+        """Gives these variables other values where there is no such block as the list names. This branch costs less than to ask at each score."""
+        if along.divides and not self.lists_one(indices):
+            self.add(f"if not ({LISTED}):")
+            with self.e.scope():
+                for name, value in values.items():
+                    self.add(f"{name} = {value}")
+
     # ---- loops
+
+    def lists_one(self, indices: str) -> bool:
+        """Whether a list has one block at most, as that of a mask that hides nothing."""
+        return self.problem.info(indices).shape[3] == 1
 
     @contextmanager
     def loop(
@@ -210,23 +244,31 @@ class FlexText:
         kind = f".to({TL_DTYPE[e.indices.dtype]})"
         listed = symbols.minimum(step // along.block, blocks_of(along.size, along.block))
         each = "" if listed == 1 else f" * {self.number(listed)}"
+        last = self.number(blocks_of(along.size, step) - 1)
+        clamped = f"number = tl.maximum(tl.minimum(found, {last}), 0)"
         self.add(f"listed = {at[indices]}")
         self.add(f"count = tl.minimum(tl.load({at[counts]}){kind}, {self.number(index.shape[3])}){each}")
+        one = self.lists_one(indices)
+        if one:
+            self.add(f"found = tl.load(listed){kind}")
+            self.add(clamped)
+            self.add(f"count = tl.where({LISTED}, count, 0)")
         reported = set(e.reported)
         self.add("for step in range(0, count):")
         with e.scope():
-            number = "step" if listed == 1 else f"step // {self.number(listed)}"
-            stride = index.stride[3]
-            far = number if stride == 1 else f"({number}) * {self.number(stride)}"
-            last = self.number(blocks_of(along.size, step) - 1)
-            self.add(f"found = tl.load(listed + {far}){kind}")
-            self.add(f"number = tl.maximum(tl.minimum(found, {last}), 0)")
+            if not one:
+                number = "step" if listed == 1 else f"step // {self.number(listed)}"
+                stride = index.stride[3]
+                far = number if stride == 1 else f"({number}) * {self.number(stride)}"
+                self.add(f"found = tl.load(listed + {far}){kind}")
+                self.add(clamped)
             begin = f"number * {step}" if step <= LARGEST else "number"
-            begin += "" if listed == 1 else f" + step % {self.number(listed)} * {e.block_name(along)}"
+            within = "step" if one else f"step % {self.number(listed)}"
+            begin += "" if listed == 1 else f" + {within} * {e.block_name(along)}"
             # a mask that was cut lists blocks that there are not: none of their positions is inside
             self.add(
                 f"start = {begin}"
-                if along.divides
+                if along.divides or one
                 else f"start = tl.where({LISTED}, {begin}, {self.number(along.size)})"
             )
             self.bind(along, "start")

@@ -18,6 +18,7 @@ from mlirc.lowering.gpu.triton.tiles import Tiles
 from mlirc.lowering.kernel.nodes import Access, Linear, Node, Output, computed_dtype
 
 TRAP = "TRAP"  # the constant: whether a bad index ends the kernel; no interpreter has an instruction for that
+PTX = "PTX"  # the constant: whether the kernel may have instructions of PTX's, for what Triton has none
 FAILURE = "failure"  # the argument: three slots, [number of the check, bad index, its size]
 
 

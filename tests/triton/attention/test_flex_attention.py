@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import re
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -169,12 +170,25 @@ def compare(made, eager, best) -> None:
         assert means[0] <= 2 * means[1] + 1e-8 and most[0] <= 4 * most[1] + 1e-7, (means, most)
 
 
+@dataclass(frozen=True)
+class OneBlock(Case):
+    """A head's list has the block of all keys, and another's one that there is not; queries of two blocks are listed likewise."""
+
+    def lists(self) -> list[torch.Tensor]:
+        here = torch.tensor([[[1], [1]]], dtype=torch.int32)
+        keys = [here.expand(1, 2, 2), torch.tensor([0, 1], dtype=torch.int32).view(1, 2, 1, 1).expand(1, 2, 2, 1)]
+        queries = [here * 2, torch.tensor([[[[0, 1]], [[7, 7]]]], dtype=torch.int32)]
+        return [torch.zeros_like(keys[0]), keys[1], *keys, torch.zeros_like(queries[0]), queries[1], *queries]
+
+
 TABLE = torch.linspace(-2, 2, 2 * 80).view(2, 80)
 DOCUMENTS = torch.arange(64) // 11
 CASES = {
     "causal": Case(),
     "cut": Case(rows=40, keys=25, more=16),
     "cut evenly": Case(rows=48, keys=32, more=16),
+    "one block, which there is of one head": OneBlock(rows=32, keys=16),
+    "distances": Case(score_mod=lambda s, b, h, i, j: s + torch.exp2(-0.5 * (h + 1)) * (j - i) + (i + 2 * j), dtype=torch.float16, rows=48, keys=48),
     "late, half, groups": Case(
         mask_mod=lambda b, h, i, j: (i >= j) & (i > 6 + h) & (j >= b),
         score_mod=lambda s, b, h, i, j: 20 * torch.tanh(s / 20),
@@ -195,13 +209,55 @@ CASES = {
 }  # fmt: skip
 
 
-SHORT = ("late, half, groups", "a table", "cut evenly")
+SHORT = ("late, half, groups", "a table", "cut evenly", "one block, which there is of one head", "distances")
 
 
 @pytest.mark.thinned(2)
 @pytest.mark.parametrize("name", [x if x in SHORT else pytest.param(x, marks=pytest.mark.full) for x in CASES])
 def test_kernels(name, code):
     check(CASES[name], code)
+
+
+@dataclass(frozen=True)
+class Unlisted(Case):
+    """A mask that hides nothing, as flex_attention has one where none is given."""
+
+    def lists(self) -> list[torch.Tensor]:
+        return [torch.ones(1, 1, 1, dtype=torch.int32), torch.zeros(1, 1, 1, 1, dtype=torch.int32)] * 2
+
+    def call(self, tensors, operators) -> FlexCall:
+        functions = self.score_mod, lambda b, h, i, j: i.new_ones((), dtype=torch.bool)
+        return FlexCall(*functions, 0.25, (), (), tensors[:2], tensors[2:4], 1 << 30, 1 << 30, operators)
+
+
+def text_of(case: Case) -> str:
+    """The kernel of its forward pass; no tensor of the case's sizes is made."""
+    shapes = (case.rows, case.keys, case.keys)
+    mode = FakeTensorMode(shape_env=ShapeEnv())
+    lists = [mode.from_tensor(x) for x in case.lists()]
+    with context(), mode:
+        fakes = [torch.empty(1, 1, n, 16, dtype=case.dtype) for n in shapes] + lists
+        imported = import_graph(make_fx(case.forward(torch.ops.mlirc))(*fakes))
+        set_target(imported.module, parse_target(TARGET))
+        run_pipeline(imported.module, "move-to-gpu," + pipeline("gpu"), proofs="demanded")
+        (op,) = (
+            op for op in imported.module.body.operations if op.operation.name == "mlirc.triton" and FORWARD in str(op)
+        )
+        return attribute_value(op.attributes["source"])
+
+
+def test_distances_are_of_floats_where_these_are_exact():
+    """Then a tile needs no conversion of its own. Above 2^24 not every integer is a float."""
+    distance = lambda s, b, h, i, j: s + (j - i)
+    texts = [text_of(Unlisted(score_mod=distance, rows=64, keys=n)) for n in (1 << 24, (1 << 24) + 2)]
+    before = [re.search(r"(.*)\n.*= s \+ ", text)[1] for text in texts]
+    assert ".to(tl.float32)" not in before[0] and before[1].endswith(".to(tl.float32)")
+
+
+def test_a_mask_that_hides_nothing_is_asked_once():
+    """The loop over keys reads no list and hides no score."""
+    loop = text_of(Unlisted(rows=64, keys=128, dtype=torch.bfloat16)).split("for step")[1].split("nothing =")[0]
+    assert "listed" not in loop and "found" not in loop and "tl.where(v" not in loop and "half_power" in loop
 
 
 def test_an_index_that_may_be_bad_is_checked(code):
