@@ -86,14 +86,15 @@ def fresh_compiler_state():
 def registered_passes_go():
     """A pass that a test registers, itself or by `--import` in this process, is unknown to the next test."""
     name = "mlirc.lowering.pipeline.pass_manager"
-    passes = sys.modules[name].passes if name in sys.modules else None
-    before = dict(passes()) if passes is not None and passes.cache_info().currsize else None
+    manager = sys.modules.get(name)
+    before = dict(manager.passes()) if manager and manager.passes.cache_info().currsize else None
     yield
-    if before is not None:
-        passes().clear()
-        passes().update(before)
-    elif name in sys.modules:
-        sys.modules[name].passes.cache_clear()
+    manager = sys.modules.get(name)
+    if manager and before is not None:
+        manager.passes().clear()
+        manager.passes().update(before)
+    elif manager:
+        manager.passes.cache_clear()
 
 
 @pytest.fixture(scope="session", autouse=True)
