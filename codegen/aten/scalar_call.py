@@ -275,7 +275,7 @@ def need_alike(x: TensorInfo, index: TensorInfo, source: TensorInfo, dim: int) -
         raise NotNative("its tensors are not all on the CPU")
     if index.dtype != torch.int64 or index.rank != 1 or source.rank != x.rank or not -x.rank <= dim < x.rank:
         raise NotNative("an index of another kind, or rows of another rank")
-    if x.dtype != source.dtype or x.dtype not in KERNEL_DTYPES or x.dtype == torch.bool:
+    if x.dtype != source.dtype or not (x.dtype in KERNEL_DTYPES or x.dtype.is_complex) or x.dtype == torch.bool:
         raise NotNative(f"sums of {x.dtype}")
     wanted = [index.shape[0] if d == dim % x.rank else n for d, n in enumerate(x.shape)]
     if list(source.shape) != wanted:

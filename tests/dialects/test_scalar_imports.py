@@ -235,3 +235,10 @@ def test_empty_and_scalar_tensors():
 
 def test_complex_numbers_are_eagers():
     assert len(reasons(lambda x: x * 2j, FLOAT)) == 1
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_gradient_of_rrelu(training):
+    grad, x, noise = (torch.randn(4, 5) for _ in range(3))
+    check(lambda *v: aten.rrelu_with_noise_backward(*v, 0.125, 0.5, training, False), grad, x, noise)
+    check(lambda *v: aten.rrelu_with_noise_backward(*v, 0.25, 0.25, training, False), grad, x, noise, aten=training)

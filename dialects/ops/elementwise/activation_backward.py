@@ -9,6 +9,7 @@ import math
 import torch
 
 from mlirc.dialects.core.dialect import Binary, imports
+from mlirc.dialects.core.graph_builder import NotOurs
 from mlirc.dialects.core.tensor_types import info_of
 from mlirc.dialects.ops.elementwise.activation import sigmoid_scalar, unrounded
 from mlirc.dialects.ops.elementwise.special import logit_bounds
@@ -162,6 +163,17 @@ def hardtanh_backward(g, grad, x, min_val, max_val):
 def leaky_relu_backward(g, grad, x, negative_slope, self_is_result):
     grad, x = g.widen(grad, x)
     return g.select(g.gt(x, 0.0), grad, g.mul(grad, negative_slope))
+
+
+@imports(aten.rrelu_with_noise_backward.default)
+def rrelu_backward(g, grad, x, noise, lower, upper, training, self_is_result):
+    if not all(isinstance(n, int | float) for n in (lower, upper)):
+        raise NotOurs("slopes that only a call says")
+    if training and upper - lower <= 1e-6:
+        raise NotOurs("slopes that are one, of which versions of PyTorch disagree")
+    if training:
+        return g.mul(noise, grad)
+    return leaky_relu_backward(g, grad, x, (lower + upper) / 2, self_is_result)
 
 
 @imports(aten._prelu_kernel_backward.default)

@@ -24,6 +24,7 @@ Parts = tuple[Any, Any]
 BOUNDARY = 1.6  # what reading or writing a complex tensor by its parts costs, in products of complex tensors by ATen
 EXPONENTIAL = 50
 """What ATen's exponential of complex numbers costs, which is computed one number after another, in the same."""
+THROUGH_PYTHON = 8  # what a call costs that takes Scalars, for which PyTorch's C interface has no form
 DIVISION = 8  # what ATen's division costs, likewise
 
 
@@ -294,6 +295,28 @@ def size_of(rewrite: PartsRewriter, node: Node) -> Node:
     return rewrite.call(aten.hypot.default, *rewrite.parts(node.args[0]))
 
 
+def norm(rewrite: PartsRewriter, node: Node) -> Node:
+    """A norm of complex numbers is that of their absolute values."""
+    x, *rest = node.args
+    return rewrite.call(node.target, rewrite.call(aten.hypot.default, *rewrite.parts(x)), *rest)
+
+
+def distance(rewrite: PartsRewriter, node: Node) -> Node:
+    """aten.dist: the norm of the difference of two tensors."""
+    one, other, *order = node.args
+    pairs: Iterable = zip(*(of_real(rewrite, node, x) for x in (one, other)), strict=True)
+    size = rewrite.call(aten.hypot.default, *(rewrite.call(aten.sub.Tensor, p, q) for p, q in pairs))
+    return rewrite.call(aten.linalg_vector_norm.default, size, *(order or [2]))
+
+
+def variance(rewrite: PartsRewriter, node: Node) -> Node:
+    """aten.var and aten.std: the sum of the variances of the parts, and its root."""
+    x, *rest = node.args
+    made = (rewrite.call(aten.var.correction, part, *rest, **node.kwargs) for part in rewrite.parts(x))
+    total = rewrite.call(aten.add.Tensor, *made)
+    return rewrite.call(aten.sqrt.default, total) if node.target is aten.std.correction else total
+
+
 def as_real(rewrite: PartsRewriter, node: Node) -> Node:
     return rewrite.stacked(*rewrite.parts(node.args[0]))
 
@@ -331,7 +354,9 @@ MULTIPLICATIONS = {aten.mul.Tensor, aten.mul.Scalar}
 DIVISIONS = {aten.div.Tensor, aten.div.Scalar}
 SUMS = {aten.add.Tensor, aten.sub.Tensor}
 REDUCTIONS = {aten.sum.default, aten.sum.dim_IntList}
-WITHOUT_KEYWORDS = MULTIPLICATIONS | DIVISIONS | SUMS | REDUCTIONS
+NORMS = {aten.linalg_vector_norm.default, aten.norm.ScalarOpt_dim, aten.norm.Scalar}
+VARIANCES = {aten.var.correction, aten.std.correction}
+WITHOUT_KEYWORDS = MULTIPLICATIONS | DIVISIONS | SUMS | REDUCTIONS | NORMS | {aten.dist.default}
 GROWN = {aten.slice_backward.default, aten.select_backward.default, aten.constant_pad_nd.default}
 COSTS: dict[Any, float] = {
     aten.exp.default: EXPONENTIAL,
@@ -339,12 +364,16 @@ COSTS: dict[Any, float] = {
     aten.sgn.default: 2,
     aten.reciprocal.default: DIVISION,
     **dict.fromkeys(DIVISIONS, DIVISION),
+    **dict.fromkeys([*NORMS, *VARIANCES, aten.dist.default], THROUGH_PYTHON),
 }
 RULES: dict[Any, Callable[[PartsRewriter, Node], Any]] = {
     **dict.fromkeys(MULTIPLICATIONS, multiplied),
     **dict.fromkeys(DIVISIONS, divided),
     **dict.fromkeys(SUMS, total),
     **dict.fromkeys([*VIEWS, *GROWN, *REDUCTIONS, aten.clone.default], moved),
+    **dict.fromkeys(NORMS, norm),
+    **dict.fromkeys(VARIANCES, variance),
+    aten.dist.default: distance,
     aten.slice_scatter.default: spread,
     aten.reciprocal.default: inverse,
     aten.rsub.Scalar: difference_from,

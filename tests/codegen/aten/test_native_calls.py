@@ -7,6 +7,7 @@ import pytest
 import torch
 
 import mlirc
+from mlirc.codegen.abi.composites import is_composite
 from mlirc.codegen.aten import stored_numbers
 from mlirc.dialects.core.tensor_info import TensorInfo
 from mlirc.frontend import statistics
@@ -142,3 +143,14 @@ def test_a_number_beside_a_tensor_promotes_as_in_eager(value, rank, dtype):
 def test_explain_tells_none():
     data = mlirc.explain(lambda z: torch.roll(z * (1 + 2j), 1))(Z).data["graphs"][0]
     assert data["aten"] and not data["through_python"]
+
+
+def test_a_decomposition_in_python_makes_no_operator_composite():
+    assert is_composite(aten.reshape.default) and is_composite(aten.upsample_nearest2d.vec)
+    assert not is_composite(aten.upsample_nearest2d.default) and not is_composite(aten.native_batch_norm.default)
+
+
+@pytest.mark.parametrize("dtype", [torch.complex64, torch.float64, torch.int64])
+def test_index_add(dtype):
+    x, source = torch.arange(12).reshape(3, 4).to(dtype), torch.arange(8).reshape(2, 4).to(dtype)
+    compare(lambda x, source: x.index_add(0, torch.tensor([2, 2]), source), x, source)

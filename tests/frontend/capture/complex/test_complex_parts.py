@@ -180,3 +180,22 @@ def test_conjugates_of_conjugates_under_batched_gradients(fn):
     made = torch.compile(fn, backend="mlirc")
     for n in (6, 4):
         torch.testing.assert_close(run(made, n), run(fn, n))
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128])
+def test_norms_and_variances_are_those_of_parts(dtype, dynamic):
+    """Their operators take Scalars, and were called from Python."""
+
+    def fn(z, y, x):
+        norms = [torch.linalg.vector_norm(z, p, 1) for p in (2, 1, 0.5, math.inf)]
+        spread = z.var(0), z.std(), z.var(1, correction=0, keepdim=True)
+        return *norms, *spread, torch.dist(z, y, 3), torch.dist(x, y[0]), torch.nn.functional.pairwise_distance(z, y)
+
+    z, y = (torch.randn(4, 6, dtype=dtype) for _ in range(2))
+    x = torch.randn(4, 6, dtype=z.real.dtype)
+    for got, wanted in zip(compiled(fn, dynamic=dynamic)(z, y, x), fn(z, y, x), strict=True):
+        assert (got.dtype, got.stride()) == (wanted.dtype, wanted.stride())
+        torch.testing.assert_close(got, wanted)
+    torch._dynamo.reset()
+    assert not any(graph["through_python"] for graph in mlirc.explain(fn)(z, y, x).data["graphs"])
