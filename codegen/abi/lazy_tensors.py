@@ -1,6 +1,7 @@
 """Lazy tensors, whose values are not in their memory: conjugated and negated views, zeros without memory, and batches of a vmap."""
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 
@@ -28,10 +29,10 @@ def is_traced_zero(fake: torch.Tensor) -> bool:
     return test is not None and test(fake)
 
 
-def is_batched(x: torch.Tensor) -> bool:
-    """Whether it stands for several tensors, in the way of autograd's `is_grads_batched`."""
+def is_batched(x: Any) -> bool:
+    """Whether it is a tensor that stands for several, in the way of autograd's `is_grads_batched`."""
     ask = batch_question()
-    return ask is not None and ask(x)
+    return ask is not None and isinstance(x, torch.Tensor) and ask(x)
 
 
 def in_memory(x: torch.Tensor) -> torch.Tensor:

@@ -2,7 +2,7 @@
 
     ("replayed", [result, input, [["aten::slice", "Tensor", [0, "1"]]], {"s0": [input, 0]}])     from views_to_replay.py
 
-A warm start runs this, without MLIR and the importer.
+A result that is returned twice is one object. A warm start runs this, without MLIR and the importer.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,21 +17,24 @@ ITEM = "item"  # the step that takes one result of several
 
 def replayer(
     outputs: Sequence[tuple[str, Any]],
-) -> tuple[list[tuple[str, Any]], Callable[[list], list[tuple[int, Callable]]] | None]:
+) -> tuple[list[tuple[str, Any]], Callable[[list], list[tuple[list[int], Callable]]] | None]:
     """The outputs as the program has them, and what takes of a call's inputs the results that are made of them (None for none)."""
-    plans = [(place, *x[1:]) for place, (kind, x) in enumerate(outputs) if kind == "replayed"]
+    plans = [(place, *x) for place, (kind, x) in enumerate(outputs) if kind == "replayed"]
     plain = [("result", x[0]) if kind == "replayed" else (kind, x) for kind, x in outputs]
     if not plans:
         return plain, None
-    known = [(place, source, [read(step) for step in steps], names) for place, source, steps, names in plans]
+    places: dict[int, list[int]] = {}
+    for place, result, *_ in plans:
+        places.setdefault(result, []).append(place)
+    known = {result: (source, [read(step) for step in steps], names) for _, result, source, steps, names in plans}
 
-    def take(args: list) -> list[tuple[int, Callable]]:
+    def take(args: list) -> list[tuple[list[int], Callable]]:
         made = []
-        for place, source, steps, names in known:
+        for result, (source, steps, names) in known.items():
             values = {
                 n: args[k].shape[d] if isinstance(args[k], torch.Tensor) else args[k] for n, (k, d) in names.items()
             }
-            made.append((place, lambda x=args[source], steps=steps, values=values: replay(x, steps, values)))
+            made.append((places[result], lambda x=args[source], steps=steps, values=values: replay(x, steps, values)))
         return made
 
     return plain, take

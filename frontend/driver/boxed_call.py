@@ -33,8 +33,10 @@ def wrap(compiled: Compiled, arguments: int, constants: list[torch.Tensor], nati
             given += frozen.of(given)
         results = native(given)
         results = results if read is None else read(results)
-        for place, view in made or ():
-            results[place] = view()
+        for places, view in made or ():
+            x = view()
+            for place in places:
+                results[place] = x
         return results
 
     def frozen_tensors(args: list) -> list | None:

@@ -1,4 +1,4 @@
-"""Gradients of gradients: `torch.autograd.grad(..., create_graph=True)` of a compiled call, then a gradient of what that gave.
+"""Gradients of a compiled call that no compiled graph gives: those with a gradient of their own (`create_graph=True`), and batches.
 
 The first gradient is the compiled backward graph's where nobody asks for a second one. AOTAutograd gives it no history that could be
 differentiated: where it does not raise, a hessian is zeros. With `create_graph` it is the gradient of Dynamo's graph, which runs again in
@@ -7,9 +7,12 @@ eager on the call's inputs.
     x, y -> compiled call -> r          without create_graph    dr -> compiled backward graph -> dx, dy
                                         with it                 (x, y, dr) -> eager: r = graph(x, y);  dx, dy = grad(r, dr)
 
-So is a third. Random numbers are drawn again, from the generators' states at the call. Running statistics of a norm in training are
-no part of its results: the graph gets copies of them. Of another input that it writes to, each call keeps a copy, with the history of before
-the write. Where the graph cannot run again (an input has changed or is gone) a second gradient is an error.
+So is a third. A gradient that stands for several (`is_grads_batched`, a jacobian with `vectorize`) is eager's in the same way, without a history:
+under vmap the operators of a backward graph give other strides than those of eager's.
+
+Random numbers are drawn again, from the generators' states at the call. Running statistics of a norm in training are no part of its results: the
+graph gets copies of them. Of another input that it writes to, each call keeps a copy, with the history of before the write. Where the graph cannot
+run again (an input has changed or is gone) a second gradient is an error, and a gradient that stands for several is the backward graph's in eager.
 """
 
 import functools
@@ -17,7 +20,7 @@ import weakref
 from collections.abc import Callable, Iterator, Sequence, Set
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from operator import attrgetter, itemgetter
+from operator import attrgetter, itemgetter, or_
 from typing import Any
 
 import torch
@@ -27,14 +30,17 @@ from torch.fx import GraphModule, Node
 from mlirc.frontend.errors import UnsupportedGraph
 from mlirc.frontend.fallback import fallback
 from mlirc.frontend.fallback.input_starts import is_strided, written_to
+from mlirc.frontend.fallback.read_inputs import inputs_of_results
 from mlirc.frontend.fallback.shared_memory import is_static
 from mlirc.frontend.torch_compat.aot_autograd import calls
+from mlirc.frontend.torch_compat.aot_autograd.vmap_mode import nesting, outside_vmap
 from mlirc.frontend.torch_compat.autocast import autocast_devices
 from mlirc.frontend.torch_compat.dynamo.lazy_graph import forward_of, without_notes
 from mlirc.frontend.torch_compat.fake_tensors import base_of, storage_id
 
 LIMIT = "mlirc does not currently support double backward here: "
 TOLD = "a gradient of a gradient, of which PyTorch's AOTAutograd has no graph, runs in eager"
+TOLD_OF_BATCHES = "a gradient stands for several, which torch.vmap gives"
 COPIED = 1 << 20
 """Bytes of an input that is written to, up to which each call in training keeps a copy of what was there before."""
 
@@ -60,28 +66,48 @@ def versions_of(tensors: Sequence[torch.Tensor]) -> list[int]:
 class Reference:
     """A weak reference to an argument: () is that, the view of its base where it was a view that is gone, None where nothing is left.
 
-    edge    of no element, with the argument's history: a gradient that nobody may differentiate is one of what is gone, too
+    edge    has the argument's history and no memory, and the shape of a view: one that is taken again has the history of the one that is gone, and
+            a gradient that nobody may differentiate is one of what is gone, too
     """
 
-    __slots__ = ("base", "edge", "needs_gradient", "place", "tensor")
+    __slots__ = ("base", "edge", "place", "tensor")
 
     def __init__(self, x: torch.Tensor):
         self.tensor = weakref.ref(x)
-        self.edge = x.as_strided((0,), (1,)).clone() if x.grad_fn is not None else None
         base = base_of(x)
-        self.base = None if base is None or base.dtype != x.dtype or type(x) is not torch.Tensor else weakref.ref(base)
-        if self.base is not None:
+        is_leaf = x.requires_grad and x.grad_fn is None  # whoever asks for its gradient holds it
+        taken_again = not is_leaf and base is not None and base.dtype == x.dtype and type(x) is torch.Tensor
+        self.base = weakref.ref(base) if base is not None and taken_again else None
+        self.edge = None if x.grad_fn is None else edge_of(x) if taken_again else x.as_strided((0,), (1,)).clone()
+        if taken_again:
             self.place = x.shape, x.stride(), x.storage_offset()
-            self.needs_gradient = x.requires_grad
 
     def __call__(self) -> torch.Tensor | None:
         x = self.tensor()
         base = self.base() if x is None and self.base is not None else None
         if base is None:
             return x
-        with torch.set_grad_enabled(self.needs_gradient):
-            view = base.as_strided(*self.place)
-        return view if view.requires_grad == self.needs_gradient else None
+        view = base.detach().as_strided(*self.place)
+        with torch.enable_grad():
+            return view if self.edge is None else OfHistory.apply(self.edge, view)
+
+
+def edge_of(x: torch.Tensor) -> torch.Tensor:
+    made = torch.ops.aten._unsafe_view.default(x, x.shape)  # no view: it would hold the memory that is replaced
+    made.data = torch.empty((), dtype=x.dtype, device=x.device).expand(x.shape)
+    return made
+
+
+class OfHistory(torch.autograd.Function):
+    """A tensor, with the history of another one of its shape."""
+
+    @staticmethod
+    def forward(ctx: Any, edge: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> Any:
+        return gradient, None
 
 
 class NoHistory(RuntimeError):
@@ -119,15 +145,17 @@ class Graph:
         if shared:
             self.why_not = "an input that the graph writes to shares memory with another one"
         self.repeats_effects = has_operators_of_others(gm)
+        self.read = inputs_of_results(gm)
+        self.unread: dict[tuple[bool, ...], list[int]] = {}
         self.devices = devices_of(inputs)
         self.draws: bool | None = None  # until a call was seen, nobody knows
         self.tell = tell
-        self.told = False
+        self.told: set[str] = set()
 
-    def count(self) -> None:
-        if not self.told:
-            self.told = True
-            self.tell(UnsupportedGraph(TOLD))
+    def count(self, why: str) -> None:
+        if why not in self.told:
+            self.told.add(why)
+            self.tell(UnsupportedGraph(why))
 
     @contextmanager
     def as_traced(self) -> Iterator[None]:
@@ -143,7 +171,7 @@ class Graph:
         """The results, and the arguments after the run, of which what it writes to are copies."""
         args = [x.clone() if k in self.statistics or k in self.written else x for k, x in enumerate(args)]
         devices = devices_of(args)
-        with torch.random.fork_rng(devices=[d.index for d in devices]):
+        with outside_vmap(), torch.random.fork_rng(devices=[d.index for d in devices]):
             if drawn is not None:
                 set_states(drawn[0], devices)
             before = states(devices)
@@ -257,6 +285,10 @@ def with_second_gradients(
         gradients = [None if k in call.undefined else x for k, x in enumerate(gradients)]
         return differentiable(graph, call, node, gradients, first)
 
+    def leave_out(node: Any, absent: list[bool], found: tuple) -> tuple:
+        call = getattr(node, "given", None)
+        return found if call is None else without_unreached(graph, call, node, absent, found)
+
     @functools.wraps(run)
     def call(*args: Any) -> Any:
         before = graph.states_before()
@@ -266,7 +298,7 @@ def with_second_gradients(
         if node is None:  # Dynamo guards what needs gradients: no call of this graph has a node
             graph.draws = False
         else:
-            calls.differentiate_with(node, differentiate)
+            calls.differentiate_with(node, differentiate, leave_out)
             node.given = given = NotedCall(list(args), versions_of(chosen(args)), graph.drawn(before))
             calls.note_undefined(node, given.undefined)
             for k in weak:
@@ -284,40 +316,46 @@ def with_second_gradients(
 
 
 def differentiable(graph: Graph, given: NotedCall, node: Any, gradients: list, first: Callable[[], Any]) -> Any:
-    """The gradients of the call's inputs with a history, from those of its results; without one, `first()`, whose gradient raises."""
-    references = [x for x in given.args if isinstance(x, Reference)]
+    """The gradients of the call's inputs, from those of its results. With `create_graph` they have a history; where the graph cannot run again
+    they are `first()`, whose gradient raises."""
     args = [x() if isinstance(x, Reference) else x for x in given.args]
-    of = [*args, *gradients, *(x.edge for x in references)]
+    why: Exception = NoHistory(LIMIT + (why_not := why_not_again(graph, given, args, node)))
+    if not why_not:
+        try:
+            return tuple(in_eager(graph, given.drawn, args, node, gradients))
+        except (NoHistory, UnsupportedGraph) as error:
+            why = error
+    if not torch.is_grad_enabled():
+        return first()
+    of = [*args, *gradients, *(x.edge for x in given.args if isinstance(x, Reference))]
+    return WithoutHistory.apply(first, why, *(x for x in of if isinstance(x, torch.Tensor)))
+
+
+def why_not_again(graph: Graph, given: NotedCall, args: Sequence[Any], node: Any) -> str:
+    """Why a call's graph cannot run again on its arguments; empty where it can."""
     if any(isinstance(x, Reference) and arg is None for x, arg in zip(given.args, args, strict=True)):
-        gone = NoHistory(LIMIT + "an input of the compiled graph, which was computed before it, is gone")
-        return WithoutHistory.apply(first, gone, *(x for x in of if isinstance(x, torch.Tensor)))
-    why_not = graph.why_not or given.why_not
+        return "an input of the compiled graph, which was computed before it, is gone"
     own = graph.statistics | graph.written
     read = [x for k, x in enumerate(args) if isinstance(x, torch.Tensor) and k not in own]
     kept = [x for k, x in enumerate(args) if isinstance(x, torch.Tensor) and k in graph.statistics]
     if kept and not set(map(storage_id, kept)).isdisjoint(map(storage_id, read)):
-        why_not = "statistics of a norm share memory with what the graph reads"
-    elif versions_of(read) != given.versions:
-        why_not = "an input of the compiled graph has been modified since"
-    elif calls.returns_more_or_less(node, graph.statistics, graph.written):
-        why_not = "the graph writes to its inputs"
-    elif graph.repeats_effects and calls.has_effects(node):
-        why_not = "the graph has effects, which would happen again"
-    why: Exception = NoHistory(LIMIT + why_not)
-    if not why_not:
-        try:
-            return tuple(with_history(graph, given.drawn, args, node, gradients))
-        except (NoHistory, UnsupportedGraph) as error:
-            why = error
-    return WithoutHistory.apply(first, why, *(x for x in of if isinstance(x, torch.Tensor)))
+        return "statistics of a norm share memory with what the graph reads"
+    if versions_of(read) != given.versions:
+        return "an input of the compiled graph has been modified since"
+    if calls.returns_more_or_less(node, graph.statistics, graph.written):
+        return "the graph writes to its inputs"
+    if graph.repeats_effects and calls.has_effects(node):
+        return "the graph has effects, which would happen again"
+    if given.drawn is not None and not torch.is_grad_enabled() and nesting() is None:
+        return "the graph draws random numbers, which vmap refuses"
+    return graph.why_not or given.why_not
 
 
-def with_history(
-    graph: Graph, drawn: Drawn | None, args: list, node: Any, gradients: list
-) -> list[torch.Tensor | None]:
-    """The gradients of a call's arguments in eager, from those of its results."""
+def in_eager(graph: Graph, drawn: Drawn | None, args: list, node: Any, gradients: list) -> list[torch.Tensor | None]:
+    """The gradients of a call's arguments in eager, from those of its results, with a history where `create_graph` asks for one."""
     node.saved_tensors  # noqa: B018  # raises where they were freed
-    graph.count()
+    create_graph = torch.is_grad_enabled()
+    graph.count(TOLD if create_graph else TOLD_OF_BATCHES)
     inputs, args = args, [apart(x) if isinstance(x, torch.Tensor) else x for x in args]
     found: list[torch.Tensor | None] = [None] * len(args)
     with graph.as_traced():
@@ -332,11 +370,40 @@ def with_history(
         if reached and wanted:
             results, of_results = zip(*reached, strict=True)
             made = torch.autograd.grad(
-                results, [args[k] for k in wanted], of_results, create_graph=True, allow_unused=True
+                results, [args[k] for k in wanted], of_results, create_graph=create_graph, allow_unused=True
             )
             for k, x in zip(wanted, made, strict=True):
                 found[k] = x
     return [torch.zeros_like(x) if g is None and calls.is_heard(x) else g for x, g in zip(inputs, found, strict=True)]
+
+
+def without_unreached(graph: Graph, given: NotedCall, node: Any, absent: Sequence[bool], found: tuple) -> tuple:
+    """The gradients of a call's inputs, where results have none: None, as in eager, of a leaf that no other result is computed from."""
+    key = tuple(absent)
+    if key not in graph.unread:
+        graph.unread[key] = unread(graph, node, key) if len(found) == len(given.args) else []
+    if not graph.unread[key]:
+        return found
+    made = list(found)
+    for k in graph.unread[key]:
+        x: Any = given.args[k]
+        x = x() if isinstance(x, Reference) else x
+        if isinstance(x, torch.Tensor) and not calls.is_heard(x):
+            made[k] = None
+    return tuple(made)
+
+
+def unread(graph: Graph, node: Any, absent: Sequence[bool]) -> list[int]:
+    """The inputs that no result is computed from but for those that are absent; none where AOTAutograd has results that are not known."""
+    try:
+        results = [graph.read.of_inputs[k] for k in calls.rewritten(node)] + graph.read.of_results
+        results += [graph.read.of_results[k] for k in calls.views_of_bases(node)]
+    except (AttributeError, IndexError):
+        return []
+    if len(results) != len(absent):  # tokens of factorizations
+        return []
+    read = functools.reduce(or_, (x for x, is_absent in zip(results, absent, strict=True) if not is_absent), 0)
+    return [k for k in range(len(graph.read.of_inputs)) if not read >> k & 1]
 
 
 def apart(x: torch.Tensor) -> torch.Tensor:

@@ -21,11 +21,36 @@ READ: dict[str, Callable[[Any], Any]] = {
     "alias": torch.ops.aten.alias.default,  # a tensor object of its own
 }
 
+OBJECTS = ("view", "detach", "lazy", "zeros", "alias", "own")
+"""The kinds of results that are made as new tensor objects."""
+
 
 def reader(outputs: Outputs) -> Callable[[list], list] | None:
     """What makes the graph's results of the program's; None where they are the same."""
     if all(output == ("result", k) for k, output in enumerate(outputs)):
         return None
+    read, again = reader_of_each(outputs), repeated(outputs)
+    if not again:
+        return read
+
+    def read_once(given: list) -> list:
+        results = read(given)
+        for place, first in again.items():
+            results[place] = results[first]
+        return results
+
+    return read_once
+
+
+def repeated(outputs: Outputs) -> dict[int, int]:
+    """The places of results that are returned twice, which are one object, and where each of them stands first."""
+    first: dict[str, int] = {}
+    places = {k: first.setdefault(repr(x), k) for k, x in enumerate(outputs) if x[0] in OBJECTS}
+    return {place: k for place, k in places.items() if place != k}
+
+
+def reader_of_each(outputs: Outputs) -> Callable[[list], list]:
+    """reader() of outputs each of which is made by itself."""
     if any(kind == "lazy" for kind, _ in outputs):
         return flagged(outputs)
     if not any(kind in ("view", "detach", "own") for kind, _ in outputs):
@@ -37,14 +62,10 @@ def reader(outputs: Outputs) -> Callable[[list], list] | None:
     def read(given: list) -> list:
         bases = {k: laid_out(given[k], layout, given) for k, layout in hidden.items()}
         bases |= {k: no_view(given[k]) for k in own}
-        made: dict[tuple[str, int], torch.Tensor] = {}  # a result that is returned twice is one object
         results = []
         for kind, x in outputs:
             if kind in ("view", "detach"):
-                key = kind, x[0]
-                if key not in made:
-                    made[key] = view(given[x[0]], bases[x[1]] if x[1] in bases else given[x[1]], kind)
-                results.append(made[key])
+                results.append(view(given[x[0]], bases[x[1]] if x[1] in bases else given[x[1]], kind))
             elif kind == "own":
                 results.append(bases[x])
             else:

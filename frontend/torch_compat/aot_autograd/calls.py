@@ -1,4 +1,5 @@
-"""The autograd node of a call of what AOTAutograd compiled, and the graph that a gradient of that call gets (`create_graph=True`).
+"""The autograd node of a call of what AOTAutograd compiled, and the gradients of that call that no compiled graph gives: those with a graph
+(`create_graph=True`), and those that stand for several (`is_grads_batched`).
 
 AOTAutograd's node saves tensors without their history: the gradient it gives depends, for autograd, on those of its saved tensors alone that
 are inputs. A gradient of that gradient raises, or is None or zeros where none of them is. PyTorch promises nothing of its class; where
@@ -11,6 +12,7 @@ from typing import Any
 import torch
 from torch.compiler import disable
 
+from mlirc.codegen.abi.lazy_tensors import is_batched
 from mlirc.frontend.torch_compat.aot_autograd import compiled_autograd
 from mlirc.frontend.torch_compat.aot_autograd.undefined_tangents import (
     give_zeros_to_compiled_autograd,
@@ -21,6 +23,9 @@ from mlirc.frontend.torch_compat.aot_autograd.undefined_tangents import (
 
 Differentiate = Callable[[Any, list, Callable[[], tuple]], tuple]
 """Of (node, gradients of results, first): the gradients of inputs, `first()`, with a history."""
+
+LeaveOut = Callable[[Any, list[bool], tuple], tuple]
+"""Of (node, whether each result has no gradient, gradients of inputs): the latter, with None where eager has none."""
 
 STEPS = 4  # views that AOTAutograd takes again of a result, at most, are looked behind
 
@@ -51,8 +56,9 @@ def is_call(node: Any) -> bool:
     return hasattr(getattr(type(node), "_forward_cls", None), "_aot_id")
 
 
-def differentiate_with(node: Any, differentiate: Differentiate) -> None:
-    """Makes the class of a node pass gradients that get a graph through `differentiate`, from now on."""
+def differentiate_with(node: Any, differentiate: Differentiate, leave_out: LeaveOut) -> None:
+    """Makes the class of a node pass gradients that get a graph, or that stand for several, through `differentiate`, from now on, and what others
+    give through `leave_out`."""
     function = type(node)._forward_cls
     if function.__dict__.get("differentiate") is differentiate:
         return
@@ -60,15 +66,20 @@ def differentiate_with(node: Any, differentiate: Differentiate) -> None:
 
     def backward(ctx: Any, *given: Any) -> Any:
         boxed = len(given) == 1 and isinstance(given[0], list)
+        gradients = given[0] if boxed else given
+        absent = [x is None for x in gradients]
         if (undefined := getattr(ctx, "undefined", None)) is not None:
             gradients = given[0] if boxed else list(given)
-            undefined[:] = [k for k, x in enumerate(gradients) if x is None]
+            undefined[:] = [k for k, is_absent in enumerate(absent) if is_absent]
             for k in undefined:
                 gradients[k] = zeros_of(ctx, k)
             given = given if boxed else tuple(gradients)
-        if not torch.is_grad_enabled() or compiled_autograd.is_on():
+        if compiled_autograd.is_on():
             return first(ctx, *given)
-        gradients = list(given[0] if boxed else given)
+        if not torch.is_grad_enabled() and not any(map(is_batched, gradients)):
+            found = first(ctx, *given)
+            return leave_out(ctx, absent, found) if True in absent else found
+        gradients = list(gradients)
 
         def once() -> Any:
             with torch.no_grad():

@@ -100,6 +100,11 @@ def parts_of_the_input(x):
     return parts[0][:], parts[0], parts[1].t(), parts[0].view(-1), parts[0][:]
 
 
+def parts_that_nothing_changes(x):
+    part = x.chunk(3)[1]
+    return part, part.contiguous(), part.to(part.dtype), torch.broadcast_tensors(part, x.new_ones(()))[0]
+
+
 def written(x):
     x = x.clone() if x.requires_grad else x
     x.add_(1)
@@ -179,6 +184,15 @@ def test_results_are_the_objects_that_aot_eager_gives(program, mode):
             torch.testing.assert_close(mine, want)
         else:
             assert mine == want
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_a_part_that_nothing_changes_is_one_object(dynamic):
+    torch._dynamo.reset()
+    x = torch.randn(3, 4, requires_grad=True)
+    results = torch.compile(parts_that_nothing_changes, backend="mlirc", dynamic=dynamic)(x)
+    assert all(y is results[0] for y in results)
+    assert all(y is not results[0] for y in torch.compile(lambda x: x.chunk(3), backend="mlirc")(x)[1:])
 
 
 @pytest.mark.parametrize("program", [base_is_not_returned, written_and_not_returned, parts_without_the_whole])

@@ -1,0 +1,70 @@
+"""Says which inputs of a graph of Dynamo's each of its results may be computed from.
+
+    y = x * 2;  y[0] = w;  z = v.sin();  return y, z            y: x and w, z: v
+
+The gradient of an input is None in eager, and not zeros, where no result that has a gradient is computed from it. What is not known counts as read.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.fx import GraphModule, Node
+
+from mlirc.frontend.torch_compat.dynamo.trees import tree_leaves
+from mlirc.frontend.torch_compat.fake_tensors import storage_id
+
+
+@dataclass(frozen=True)
+class ReadInputs:
+    """Sets of inputs, each as bits of a number: of each result, and of each input once the graph has written to it."""
+
+    of_results: list[int]
+    of_inputs: list[int]
+
+
+def inputs_of_results(gm: GraphModule) -> ReadInputs:
+    """In-place work changes what all tensors on the same memory are computed from, from then on."""
+    of_node: dict[Node, int] = {}
+    of_memory: dict[int, int] = {}
+
+    def read(node: Any) -> int:
+        found = of_node.get(node, 0)
+        for key in memory_of(node):
+            found |= of_memory.get(key, 0)
+        return found
+
+    placeholders = gm.graph.find_nodes(op="placeholder")
+    for k, node in enumerate(placeholders):
+        of_node[node] = 1 << k
+    for node in gm.graph.nodes:
+        if node.op in ("placeholder", "output"):
+            changed = [node] if node.op == "placeholder" else []
+        else:
+            of_node[node] = 0
+            for x in node.all_input_nodes:
+                of_node[node] |= read(x)
+            changed = [node, *node.all_input_nodes] if may_write_elsewhere(node) else [node]
+        for x in changed:
+            for key in memory_of(x):
+                of_memory[key] = of_memory.get(key, 0) | of_node[node]
+    results = tree_leaves(gm.graph.output_node().args[0])
+    return ReadInputs([read(x) if isinstance(x, Node) else 0 for x in results], list(map(read, placeholders)))
+
+
+def memory_of(node: Node) -> Iterator[int]:
+    for x in tree_leaves(node.meta.get("example_value")):
+        if isinstance(x, torch.Tensor):
+            try:
+                yield storage_id(x)
+            except (NotImplementedError, RuntimeError):  # of a sparse tensor
+                continue
+
+
+def may_write_elsewhere(node: Node) -> bool:
+    """Whether a node may write to memory that its own value does not show."""
+    if not any(True for _ in memory_of(node)):
+        return True
+    target = node.target
+    return isinstance(target, (torch._ops.HigherOrderOperator, torch._ops.OpOverload, torch._ops.OpOverloadPacket))
