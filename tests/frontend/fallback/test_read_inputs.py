@@ -1,0 +1,54 @@
+"""Which gradients are None where some results have none: eager's, also of graphs that write to what they return."""
+
+import pytest
+import torch
+
+
+def copied_into(a, b, c):
+    y = a * 2
+    y[0] = b[0]
+    return y, c.sin()
+
+
+def by_a_view(a, b, c):
+    y = a * 3
+    view = y[1:]
+    view.mul_(b[1:])
+    return y, view.view(-1), c * 2
+
+
+def read_before(a, b, c):
+    y = a * 2
+    z = y * 3
+    y.add_(b)
+    return z, y, c.detach() * 3
+
+
+def into_an_output(a, b, c):
+    return torch.cat([a, b]), torch.relu_(b * c), c.clone().index_copy_(0, torch.tensor([0]), a[:1])
+
+
+def in_functions(a, b, c):
+    return torch.cond(a.sum() > 0, lambda a, b: a * b, lambda a, b: a + b, (a, b)), c.exp()
+
+
+def of_one_part(a, b, c):
+    x, y = torch.stack([a, b]).unbind()
+    return x.sin(), y.cos(), c.cos()
+
+
+PROGRAMS = [copied_into, by_a_view, read_before, into_an_output, in_functions, of_one_part]
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+@pytest.mark.thinned(4)
+def test_gradients_of_each_result(program):
+    torch._dynamo.reset()
+    compiled = torch.compile(program, backend="mlirc")
+    for k in range(len(program(*(torch.ones(3) for _ in range(3))))):
+        found = []
+        for f in (compiled, program):
+            given = [torch.linspace(1, 2, 3).mul(n).requires_grad_() for n in (1, 2, 3)]
+            result = f(*given)[k]
+            found.append(torch.autograd.grad(result.sum(), given, allow_unused=True) if result.requires_grad else None)
+        torch.testing.assert_close(*found)
