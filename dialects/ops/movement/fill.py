@@ -91,7 +91,9 @@ def arange_start(g, start, end, **options):
 
 @imports(aten.arange.start_step)
 def arange_step(g, start, end, step=1, *, dtype=None, layout=None, device=None, pin_memory=None):
-    """The elements start, start + step, ...: exact for integers, else computed in float64 and rounded, as in eager."""
+    """The elements start, start + step, ...: exact for integers, else computed in float64 and rounded, as by eager's scalar code. Eager's
+    vectors count from a rounded first element, so that a long range is less accurate there.
+    """
     info = g.out
     if info is None or info.rank != 1 or info.dtype not in KERNEL_DTYPES or info.dtype == torch.bool:
         raise NotOurs("arange of another dtype")  # eager has none of booleans
