@@ -134,13 +134,12 @@ def upsample_nearest(g, x, output_size, *scales):
 def repeats_evenly(times, size):
     """Whether eager's positions, floor(d * float32(1 / times)), are d // times at each d below `size`.
 
-    By 41, 47 or 55, float32 gives less than 1 at d = times. Where it gives 1 there, it is right up to 2^24: beyond, not every d is a float32.
-    A size that is a symbol is taken to be smaller.
+    By 41, 47 or 55, float32 gives less than 1 at d = times. Where it gives 1 there, the error of a position is less than a step of d, as long as
+    there are fewer than 2^23 positions. A size that is a symbol is taken to be smaller.
     """
-    if times <= 2:
-        return True
-    first = c_float(c_float(1.0 / times).value * times).value
-    return first >= 1 and (not isinstance(size, int) or size <= 2**24)
+    if isinstance(size, int) and size >= 2**23:
+        return False
+    return times == 0 or c_float(c_float(1.0 / times).value * times).value >= 1
 
 
 @imports(aten.pixel_shuffle.default)

@@ -173,12 +173,24 @@ def test_nearest_upsampling_where_float32_rounds_positions(dtype, dynamic):
 
 @pytest.mark.full
 def test_each_factor_of_nearest_upsampling():
-    """A factor that is taken gives eager's elements in each dtype."""
-    for factor in range(2, 2000):
+    """A factor that is taken gives eager's elements in each dtype, and at each position of a long row."""
+    for factor in range(1, 2000):
         for dtype in (torch.float32, torch.float64, torch.bfloat16):
             x = torch.arange(5).view(1, 1, 5).to(dtype)
             even = torch.equal(aten.upsample_nearest1d.default(x, [5 * factor]), x.repeat_interleave(factor, -1))
             assert even or not repeats_evenly(factor, 5 * factor), (factor, dtype)
+    for factor in (*range(1, 50), 63, 100, 127, 1000):
+        n = (2**23 - 1) // factor
+        x = (torch.arange(n) % 256).view(1, 1, n).float()
+        even = torch.equal(aten.upsample_nearest1d.default(x, [n * factor]), x.repeat_interleave(factor, -1))
+        assert even or not repeats_evenly(factor, n * factor), factor
+
+
+def test_nearest_upsampling_of_a_row_that_float32_does_not_count():
+    """Beyond 2^23 positions eager takes some elements once too often."""
+    x = (torch.arange(2**22 + 4) % 256).view(1, 1, -1).float()
+    check(lambda x: aten.upsample_nearest1d.default(x, [x.shape[2] * 3]), x, aten=True)
+    assert not torch.equal(aten.upsample_nearest1d.default(x, [x.shape[2] * 3]), x.repeat_interleave(3, -1))
 
 
 @DYNAMIC
