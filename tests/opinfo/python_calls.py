@@ -61,8 +61,11 @@ def main(ops: str, shard: str, dynamic: bool, workers: int) -> None:
         raise click.UsageError(f"no operator in op_db is called {ops}")
     found: dict[tuple[str, str], set[str]] = collections.defaultdict(set)
     for (name, way, dtype, _), calls in _results(cases, workers):
-        for call in calls.items():
-            found[call].add(f"{name} {str(dtype).removeprefix('torch.')} {way}")
+        for called, why in calls.items():
+            subject = f"{name} {str(dtype).removeprefix('torch.')} {way}"
+            if (called, why) not in found:
+                print(f"{subject} is the first with {called}", file=sys.stderr, flush=True)
+            found[called, why].add(subject)
     for (called, why), subjects in sorted(found.items()):
         print(f"{called}: {why}\n    {', '.join(sorted(subjects))}")
 

@@ -90,6 +90,8 @@ def is_elementwise(node: Node) -> bool:
         return False
     if node.target is aten.rsub.Scalar and len(node.args) > 2:
         return False
+    if node.target in ADDED_PRODUCTS and not isinstance(node.kwargs.get("value", 1), int | float):
+        return False
     return node.target not in WITHOUT_KEYWORDS or not node.kwargs  # a sum may have a factor
 
 
@@ -186,7 +188,11 @@ def values_of(node: Node) -> list[torch.Tensor]:
 
 
 def multiplied(rewrite: PartsRewriter, node: Node) -> Parts:
-    (a, b), (c, d) = (of_real(rewrite, node, x) for x in node.args)
+    return product(rewrite, *(of_real(rewrite, node, x) for x in node.args))
+
+
+def product(rewrite: PartsRewriter, one: Parts, other: Parts) -> Parts:
+    (a, b), (c, d) = one, other
     times, plus, minus = (partial(combined, rewrite, op) for op in ("mul", "add", "sub"))
     return minus(times(a, c), times(b, d)), plus(times(a, d), times(b, c))
 
@@ -208,6 +214,16 @@ def added(rewrite: PartsRewriter, one: Parts, other: Parts, factor: float) -> Pa
     times, plus, minus = (partial(combined, rewrite, op) for op in ("mul", "add", "sub"))
     re, im = minus(times(c, factor), times(d, 0.0)), plus(times(c, 0.0), times(d, factor))
     return plus(a, re), plus(b, im)
+
+
+def added_product(rewrite: PartsRewriter, node: Node) -> Parts:
+    """aten.addcmul and aten.addcdiv: a sum with a multiple of a product or quotient, in ATen's order."""
+    (a, b), one, other = (of_real(rewrite, node, x) for x in node.args)
+    number: Any = node.kwargs.get("value", 1)
+    scaled = product(rewrite, (float(number), 0.0), one)
+    combine = quotient if node.target is aten.addcdiv.default else product
+    c, d = combine(rewrite, scaled, other)
+    return rewrite.call(aten.add.Tensor, a, c), rewrite.call(aten.add.Tensor, b, d)
 
 
 def divided(rewrite: PartsRewriter, node: Node) -> Parts:
@@ -355,6 +371,7 @@ DIVISIONS = {aten.div.Tensor, aten.div.Scalar}
 SUMS = {aten.add.Tensor, aten.sub.Tensor}
 REDUCTIONS = {aten.sum.default, aten.sum.dim_IntList}
 NORMS = {aten.linalg_vector_norm.default, aten.norm.ScalarOpt_dim, aten.norm.Scalar}
+ADDED_PRODUCTS = {aten.addcmul.default, aten.addcdiv.default}
 VARIANCES = {aten.var.correction, aten.std.correction}
 WITHOUT_KEYWORDS = MULTIPLICATIONS | DIVISIONS | SUMS | REDUCTIONS | NORMS | {aten.dist.default}
 GROWN = {aten.slice_backward.default, aten.select_backward.default, aten.constant_pad_nd.default}
@@ -364,7 +381,7 @@ COSTS: dict[Any, float] = {
     aten.sgn.default: 2,
     aten.reciprocal.default: DIVISION,
     **dict.fromkeys(DIVISIONS, DIVISION),
-    **dict.fromkeys([*NORMS, *VARIANCES, aten.dist.default], THROUGH_PYTHON),
+    **dict.fromkeys([*NORMS, *VARIANCES, *ADDED_PRODUCTS, aten.dist.default], THROUGH_PYTHON),
 }
 RULES: dict[Any, Callable[[PartsRewriter, Node], Any]] = {
     **dict.fromkeys(MULTIPLICATIONS, multiplied),
@@ -373,6 +390,7 @@ RULES: dict[Any, Callable[[PartsRewriter, Node], Any]] = {
     **dict.fromkeys([*VIEWS, *GROWN, *REDUCTIONS, aten.clone.default], moved),
     **dict.fromkeys(NORMS, norm),
     **dict.fromkeys(VARIANCES, variance),
+    **dict.fromkeys(ADDED_PRODUCTS, added_product),
     aten.dist.default: distance,
     aten.slice_scatter.default: spread,
     aten.reciprocal.default: inverse,

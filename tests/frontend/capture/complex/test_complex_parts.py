@@ -184,13 +184,21 @@ def test_conjugates_of_conjugates_under_batched_gradients(fn):
 
 @pytest.mark.parametrize("dynamic", [False, True])
 @pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128])
-def test_norms_and_variances_are_those_of_parts(dtype, dynamic):
+def test_norms_variances_and_added_products_are_those_of_parts(dtype, dynamic):
     """Their operators take Scalars, and were called from Python."""
 
     def fn(z, y, x):
         norms = [torch.linalg.vector_norm(z, p, 1) for p in (2, 1, 0.5, math.inf)]
         spread = z.var(0), z.std(), z.var(1, correction=0, keepdim=True)
-        return *norms, *spread, torch.dist(z, y, 3), torch.dist(x, y[0]), torch.nn.functional.pairwise_distance(z, y)
+        sums = torch.addcmul(z, z, y), torch.addcdiv(z, y, 3 + y, value=-0.5), torch.addcmul(z, x, y[0], value=2)
+        return (
+            *sums,
+            *norms,
+            *spread,
+            torch.dist(z, y, 3),
+            torch.dist(x, y[0]),
+            torch.nn.functional.pairwise_distance(z, y),
+        )
 
     z, y = (torch.randn(4, 6, dtype=dtype) for _ in range(2))
     x = torch.randn(4, 6, dtype=z.real.dtype)
