@@ -5,8 +5,10 @@
 The gradient of an input is None in eager, and not zeros, where no result that has a gradient is computed from it. What is not known counts as read.
 """
 
+import functools
 from collections.abc import Iterator
 from dataclasses import dataclass
+from operator import or_
 from typing import Any
 
 import torch
@@ -28,10 +30,11 @@ def inputs_of_results(gm: GraphModule) -> ReadInputs:
     """In-place work changes what all tensors on the same memory are computed from, from then on."""
     of_node: dict[Node, int] = {}
     of_memory: dict[int, int] = {}
+    memory: dict[Node, list[int]] = {}
 
     def read(node: Any) -> int:
         found = of_node.get(node, 0)
-        for key in memory_of(node):
+        for key in memory.get(node, ()):
             found |= of_memory.get(key, 0)
         return found
 
@@ -39,22 +42,25 @@ def inputs_of_results(gm: GraphModule) -> ReadInputs:
     for k, node in enumerate(placeholders):
         of_node[node] = 1 << k
     for node in gm.graph.nodes:
-        if node.op in ("placeholder", "output"):
-            changed = [node] if node.op == "placeholder" else []
-        else:
-            of_node[node] = 0
-            for x in node.all_input_nodes:
-                of_node[node] |= read(x)
-            changed = [node, *node.all_input_nodes] if may_write_elsewhere(node) else [node]
+        if node.op == "output":
+            break
+        memory[node] = list(memory_of(node))
+        changed = [node]
+        if node.op != "placeholder":
+            given = node.all_input_nodes
+            of_node[node] = functools.reduce(or_, map(read, given), 0)
+            if may_write_elsewhere(node, memory[node]):
+                changed += given
         for x in changed:
-            for key in memory_of(x):
+            for key in memory[x]:
                 of_memory[key] = of_memory.get(key, 0) | of_node[node]
     results = tree_leaves(gm.graph.output_node().args[0])
     return ReadInputs([read(x) if isinstance(x, Node) else 0 for x in results], list(map(read, placeholders)))
 
 
 def memory_of(node: Node) -> Iterator[int]:
-    for x in tree_leaves(node.meta.get("example_value")):
+    value = node.meta.get("example_value")
+    for x in (value,) if isinstance(value, torch.Tensor) else tree_leaves(value):
         if isinstance(x, torch.Tensor):
             try:
                 yield storage_id(x)
@@ -62,9 +68,9 @@ def memory_of(node: Node) -> Iterator[int]:
                 continue
 
 
-def may_write_elsewhere(node: Node) -> bool:
-    """Whether a node may write to memory that its own value does not show."""
-    if not any(True for _ in memory_of(node)):
+def may_write_elsewhere(node: Node, memory: list[int]) -> bool:
+    """Whether a node may write to memory that its own value, which has `memory`, does not show."""
+    if not memory:
         return True
     target = node.target
     return isinstance(target, (torch._ops.HigherOrderOperator, torch._ops.OpOverload, torch._ops.OpOverloadPacket))
