@@ -154,3 +154,12 @@ def test_a_decomposition_in_python_makes_no_operator_composite():
 def test_index_add(dtype):
     x, source = torch.arange(12).reshape(3, 4).to(dtype), torch.arange(8).reshape(2, 4).to(dtype)
     compare(lambda x, source: x.index_add(0, torch.tensor([2, 2]), source), x, source)
+
+
+def test_a_conjugate_is_brought_into_memory():
+    z = torch.randn(4, 4, dtype=torch.complex64)
+    factors = torch.linalg.lu_factor(z)
+    function = lambda x, pivots, z: aten.linalg_lu_solve(x, pivots, z, left=False)
+    torch.compiler.reset()
+    made = torch.compile(function, backend="mlirc", options=OPTIONS)(*factors, z)
+    assert torch.equal(made, function(*factors, z)) and not made.is_conj()
