@@ -12,6 +12,7 @@ LARGEST = 1 << 62  # a bound on positions in memory, for which 64-bit arithmetic
 TYPICAL = 1 << 20  # what a symbol is taken to be when that bound is checked
 POINTS_OF_A_SPACE = 1 << 48  # as a loop may go through: at one each nanosecond they take three days
 SMALL = 1 << 44  # what is taken from a size does not matter, of products that may be larger
+REMOVED = 3  # the most sizes that are tried to be taken out of an expression
 CHOICES = 256  # the most products of terms that are looked at, of sizes that are sums
 
 Monomial = tuple[Atom, ...]
@@ -25,6 +26,30 @@ def magnitude(expr: Int, sizes: Mapping[str, Int], shapes: Sequence[Sequence[Int
     """
     if isinstance(expr, int):
         return abs(expr)
+    total = _of_terms(expr, sizes, shapes)
+    if total >= LARGEST:
+        for rest in _without_a_size(expr, (*sizes.values(), *(n for shape in shapes for n in shape))):
+            reached = POINTS_OF_A_SPACE + magnitude(rest, sizes, shapes)
+            if reached < LARGEST:
+                return reached
+    return total
+
+
+def _without_a_size(expr: Expr, sizes: Iterable[Int]) -> list[Int]:
+    """What is left of the expression without one of the sizes that are sums, whose products may be larger than they: d0 of
+    d0 - s0*s1 + 2*s1 for s0*s1 - 2*s1. Where such a product overflows, the whole is right nevertheless: 64-bit sums and products
+    are taken modulo 2**64. The shortest come first; what is no shorter than the expression is left out."""
+    sums = {size for size in sizes if isinstance(size, Expr) and len(size.terms) > 1}
+    rests = [rest for size in sums for rest in (expr - size, expr + size) if _length(rest) < _length(expr)]
+    return sorted(rests, key=lambda rest: (_length(rest), str(rest)))[:REMOVED]
+
+
+def _length(expr: Int) -> int:
+    return sum(map(abs, expr.terms.values())) if isinstance(expr, Expr) else abs(expr)
+
+
+def _of_terms(expr: Expr, sizes: Mapping[str, Int], shapes: Sequence[Sequence[Int]]) -> int:
+    """The sum of what each product reaches."""
     total = 0
     for monomial, coefficient in expr.terms.items():
         reached = 1

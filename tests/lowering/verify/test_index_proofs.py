@@ -110,6 +110,17 @@ def test_an_index_is_at_most_a_multiple_of_the_number_of_points(size):
     assert magnitude(index * parse("s4"), {"d0": parse(size)}, [[parse("s4")]]) >= LARGEST
 
 
+def test_an_index_is_bounded_by_a_size_whose_products_are_larger():
+    """Of what a negative padding leaves, s1*s2*s3*(s0 - 2): where s0 is 2 the other product is larger than it by any amount."""
+    size, other = parse("s0*s1*s2*s3 - 2*s1*s2*s3"), parse("s0*s1*s2*s3 - s1*s2*s3")
+    third = parse("s0*s1*s2*s3 + s4*s1*s2*s3 - s0*s1*s2")
+    for index in (parse("d0") - size, 3 * size - parse("d0"), parse("d0") - size - other):
+        assert magnitude(index, {"d0": size + other}, [[size], [other]]) < LARGEST
+        assert magnitude(index * parse("s4"), {"d0": size + other}, [[size], [other]]) >= LARGEST
+    assert magnitude(parse("d0") - size - third, {"d0": size + other}, [[size], [other], [third]]) < LARGEST
+    assert magnitude(parse("d0 - s0*s1*s2*s3"), {"d0": size + other}, [[size], [other]]) >= LARGEST
+
+
 FLAT = {
     "flat": lambda x: x.reshape(-1),
     "transposed": lambda x: (x.transpose(0, -1) * 2).reshape(-1),
@@ -140,6 +151,19 @@ def test_parts_of_what_is_put_together_of_many_symbolic_sizes(flat, dims):
     for shape in ((3, 3, 3, 3), (2, 2, 2, 2)) if dims == "equal" else ((2, 3, 4, 5), (3, 2, 5, 4)):
         x, y = torch.randn(shape), torch.randn(3)
         torch.testing.assert_close(run(x, y), function(x, y))
+
+
+@pytest.mark.parametrize(
+    "pads", [((-1, -1), (-1, 0)), pytest.param(((-1, -1), (1, -1), (-1, 0)), marks=pytest.mark.full)]
+)
+def test_what_negative_padding_leaves_put_together(pads):
+    def function(x):
+        return torch.cat([torch.nn.functional.pad(x, pad).flatten() for pad in pads])
+
+    run = torch.compile(function, backend="mlirc", dynamic=True, options={"fallback": "error"})
+    for shape in ((2, 3, 7, 9), (3, 2, 5, 4)):
+        x = torch.randn(shape)
+        torch.testing.assert_close(run(x), function(x))
 
 
 FACTORS = st.lists(st.sampled_from(["s0", "s1", "2", "3"]), min_size=1, max_size=3).map(lambda x: parse("*".join(x)))
