@@ -19,17 +19,18 @@ Monomial = tuple[Atom, ...]
 Terms = dict[Monomial, Fraction]
 
 
-def magnitude(expr: Int, sizes: Mapping[str, Int], shapes: Sequence[Sequence[Int]] = ()) -> int:
+def magnitude(expr: Int, sizes: Mapping[str, Int], shapes: Sequence[Sequence[Int]] = (), steps: int = 4) -> int:
     """About the largest absolute value that the expression or a part of it takes at a point of the space.
 
     `shapes` has the sizes of tensors that exist: each has no more elements than a space has points.
+    At most `steps` sizes are taken out of the expression.
     """
     if isinstance(expr, int):
         return abs(expr)
     total = _of_terms(expr, sizes, shapes)
-    if total >= LARGEST:
+    if total >= LARGEST and steps:
         for rest in _without_a_size(expr, (*sizes.values(), *(n for shape in shapes for n in shape))):
-            reached = POINTS_OF_A_SPACE + magnitude(rest, sizes, shapes)
+            reached = POINTS_OF_A_SPACE + magnitude(rest, sizes, shapes, steps - 1)
             if reached < LARGEST:
                 return reached
     return total
