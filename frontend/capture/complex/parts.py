@@ -216,7 +216,7 @@ def added(rewrite: PartsRewriter, one: Parts, other: Parts, factor: float) -> Pa
     return plus(a, re), plus(b, im)
 
 
-def added_product(rewrite: PartsRewriter, node: Node) -> Parts:
+def fused_terms(rewrite: PartsRewriter, node: Node) -> Parts:
     """aten.addcmul and aten.addcdiv: a sum with a multiple of a product or quotient, in ATen's order."""
     (a, b), one, other = (of_real(rewrite, node, x) for x in node.args)
     number: Any = node.kwargs.get("value", 1)
@@ -390,7 +390,7 @@ RULES: dict[Any, Callable[[PartsRewriter, Node], Any]] = {
     **dict.fromkeys([*VIEWS, *GROWN, *REDUCTIONS, aten.clone.default], moved),
     **dict.fromkeys(NORMS, norm),
     **dict.fromkeys(VARIANCES, variance),
-    **dict.fromkeys(ADDED_PRODUCTS, added_product),
+    **dict.fromkeys(ADDED_PRODUCTS, fused_terms),
     aten.dist.default: distance,
     aten.slice_scatter.default: spread,
     aten.reciprocal.default: inverse,

@@ -24,8 +24,8 @@ from mlirc.lowering.kernel.nodes import Node
 
 LOG2E = 1.4426950408889634
 # 2^x of what becomes a half: numbers below 2^-126 are 0, which saves two multiplications and a comparison of each
-POWER = """@triton.jit
-def half_power(x, PTX: tl.constexpr):
+HALF_EXP2 = """@triton.jit
+def half_exp2(x, PTX: tl.constexpr):
     if PTX:
         made = tl.inline_asm_elementwise("ex2.approx.ftz.f32 $0, $1;", "=f,f", [x], tl.float32, True, 1)
     else:
@@ -160,11 +160,11 @@ class FlexText:
 
     def weights(self, scores: str, factor: float, base: str) -> str:
         """2^(scores * factor - base): those of a softmax, before they are divided by their sum."""
-        power = f"tl.fma({scores}, {factor!r}, -{base})"
+        exponent = f"tl.fma({scores}, {factor!r}, -{base})"
         if self.is_exact:
-            return f"tl.exp2({power})"
-        self.e.functions["half_power"] = POWER
-        return f"half_power({power}, {PTX})"
+            return f"tl.exp2({exponent})"
+        self.e.functions["half_exp2"] = HALF_EXP2
+        return f"half_exp2({exponent}, {PTX})"
 
     # ---- the body
 

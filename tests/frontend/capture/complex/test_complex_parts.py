@@ -184,7 +184,7 @@ def test_conjugates_of_conjugates_under_batched_gradients(fn):
 
 @pytest.mark.parametrize("dynamic", [False, True])
 @pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128])
-def test_norms_variances_and_added_products_are_those_of_parts(dtype, dynamic):
+def test_norms_variances_and_fused_termss_are_those_of_parts(dtype, dynamic):
     """Their operators take Scalars, and were called from Python."""
 
     def fn(z, y, x):
