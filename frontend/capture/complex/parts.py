@@ -90,7 +90,7 @@ def is_elementwise(node: Node) -> bool:
         return False
     if node.target is aten.rsub.Scalar and len(node.args) > 2:
         return False
-    if node.target in ADDED_PRODUCTS and not isinstance(node.kwargs.get("value", 1), int | float):
+    if node.target in FUSED_TERMS and not isinstance(node.kwargs.get("value", 1), int | float):
         return False
     return node.target not in WITHOUT_KEYWORDS or not node.kwargs  # a sum may have a factor
 
@@ -371,7 +371,7 @@ DIVISIONS = {aten.div.Tensor, aten.div.Scalar}
 SUMS = {aten.add.Tensor, aten.sub.Tensor}
 REDUCTIONS = {aten.sum.default, aten.sum.dim_IntList}
 NORMS = {aten.linalg_vector_norm.default, aten.norm.ScalarOpt_dim, aten.norm.Scalar}
-ADDED_PRODUCTS = {aten.addcmul.default, aten.addcdiv.default}
+FUSED_TERMS = {aten.addcmul.default, aten.addcdiv.default}
 VARIANCES = {aten.var.correction, aten.std.correction}
 WITHOUT_KEYWORDS = MULTIPLICATIONS | DIVISIONS | SUMS | REDUCTIONS | NORMS | {aten.dist.default}
 GROWN = {aten.slice_backward.default, aten.select_backward.default, aten.constant_pad_nd.default}
@@ -381,7 +381,7 @@ COSTS: dict[Any, float] = {
     aten.sgn.default: 2,
     aten.reciprocal.default: DIVISION,
     **dict.fromkeys(DIVISIONS, DIVISION),
-    **dict.fromkeys([*NORMS, *VARIANCES, *ADDED_PRODUCTS, aten.dist.default], THROUGH_PYTHON),
+    **dict.fromkeys([*NORMS, *VARIANCES, *FUSED_TERMS, aten.dist.default], THROUGH_PYTHON),
 }
 RULES: dict[Any, Callable[[PartsRewriter, Node], Any]] = {
     **dict.fromkeys(MULTIPLICATIONS, multiplied),
@@ -390,7 +390,7 @@ RULES: dict[Any, Callable[[PartsRewriter, Node], Any]] = {
     **dict.fromkeys([*VIEWS, *GROWN, *REDUCTIONS, aten.clone.default], moved),
     **dict.fromkeys(NORMS, norm),
     **dict.fromkeys(VARIANCES, variance),
-    **dict.fromkeys(ADDED_PRODUCTS, fused_terms),
+    **dict.fromkeys(FUSED_TERMS, fused_terms),
     aten.dist.default: distance,
     aten.slice_scatter.default: spread,
     aten.reciprocal.default: inverse,
