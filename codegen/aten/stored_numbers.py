@@ -30,7 +30,8 @@ class StoredNumber:
 
     def buffer(self, frame: Frame) -> HostBuffer:
         """Writes the number to the stack."""
-        at = frame.text.place(f"[{len(self.words)} x i64]", "value")
+        # ATen reads a complex128 number with an instruction for 16 aligned bytes
+        at = frame.text.place(f"[{len(self.words)} x i64]", "value", align=16)
         for k, word in enumerate(self.words):
             frame.text.line(f"store {word}, ptr {frame.at(at, k)}")
         info = TensorInfo(self.dtype, self.shape, (0,) * len(self.shape))

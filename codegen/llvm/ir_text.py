@@ -50,10 +50,10 @@ class LlvmFunctionText:
     def block(self, label: str) -> None:
         self.lines.append(f"{label}:")
 
-    def place(self, type_: str, hint: str = "at") -> str:
-        """A place on the stack, uninitialised."""
+    def place(self, type_: str, hint: str = "at", align: int = 8) -> str:
+        """A place on the stack, uninitialised, at a multiple of `align` bytes."""
         name = f"%{self.fresh(hint)}"
-        self.places.append(f"  {name} = alloca {type_}")
+        self.places.append(f"  {name} = alloca {type_}, align {align}")
         return name
 
     def constant(self, text: str) -> str:

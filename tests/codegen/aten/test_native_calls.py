@@ -51,9 +51,17 @@ COMPLEX = {
 
 
 @pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128])
 @pytest.mark.parametrize("name", COMPLEX)
-def test_complex_results(name, dynamic):
-    compare(COMPLEX[name], Z, dynamic=dynamic)
+def test_complex_results(name, dtype, dynamic):
+    compare(COMPLEX[name], Z.to(dtype), dynamic=dynamic)
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 7])
+def test_numbers_of_16_bytes_are_aligned(count):
+    """ATen reads a complex128 number with an instruction for 16 aligned bytes, each in a place of its own."""
+    function = lambda z: (z + 1, z * 2j, (z - 3).sin() * 0.5, torch.where(z.real > 0, z, 1.0), z + (1 + 2j) * z)
+    compare(function, torch.randn(count, dtype=torch.complex128))
 
 
 def test_a_result_that_is_returned_may_be_written():
