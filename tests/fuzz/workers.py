@@ -13,9 +13,11 @@ import tempfile
 import time
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
+ASKERS = 4  # processes at a time that ask whether PyTorch ends without us
 LIMIT = 180.0  # seconds for one program and its shrinking
 RECYCLED = 400  # programs, after which a worker makes room for a new process
 CACHED = 6  # each so many-th program uses the disk cache, and once more in another process, which finds it warm
@@ -65,6 +67,9 @@ class Pool:
         default_factory=deque
     )  # seeds, and the processes that filled the cache with them
     hits: int = 0  # graphs that were found in the cache
+    asked: list[tuple[Future, Worker, str]] = field(default_factory=list)
+    """Whether PyTorch ends, or does not, without us, of workers that did; and how they did."""
+    askers: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(ASKERS))
 
     @property
     def device(self) -> str:
@@ -75,10 +80,11 @@ class Pool:
         try:
             yield from self._outcomes(workers)
         finally:
+            self.askers.shutdown(wait=False, cancel_futures=True)
             shutil.rmtree(self.cache, ignore_errors=True)
 
     def _outcomes(self, workers: int) -> Iterator[tuple[int, Finding | str]]:
-        while workers or self.alive:
+        while workers or self.alive or self.asked:
             if workers:  # one after another: all at once would read the same files at the same time
                 workers -= 1
                 self.start()
@@ -87,6 +93,7 @@ class Pool:
             for worker in self.alive:
                 if worker.seed is not None and time.monotonic() - worker.since > LIMIT:
                     worker.process.kill()
+            yield from self.decided()
 
     def hear(self, worker: Worker) -> Iterator[tuple[int, Finding | str]]:
         """What a worker has written: whole lines, or its end."""
@@ -130,20 +137,28 @@ class Pool:
             raise RuntimeError(f"a worker ended with status {status} before its first program; its error is above")
         hung = time.monotonic() - worker.since > LIMIT
         how = "hang" if hung else f"crash ({signal.Signals(-status).name if status < 0 else status})"
-        ours = worker.phase == "compiled" and not (status < 0 and self.is_of_pytorch(worker, hung))
-        if ours:
-            yield worker.seed, Finding(worker.seed, how, how, worker.texts[-1] if worker.texts else "")
+        if worker.phase == "compiled" and status < 0:
+            ask = aot_eager_hangs if hung else aot_eager_dies
+            self.asked.append((self.askers.submit(ask, list(worker.texts), self.device), worker, how))
         else:
-            yield worker.seed, f"{how.split()[0]} of {'PyTorch' if worker.phase != 'shrunk' else 'shrinking'}"
+            yield self.outcome(worker, how, ours=worker.phase == "compiled")
         self.start()
 
-    def is_of_pytorch(self, worker: Worker, hung: bool) -> bool:
-        """Whether it ends, or does not, without us. The other workers are not heard meanwhile."""
-        started = time.monotonic()
-        found = (aot_eager_hangs if hung else aot_eager_dies)(worker.texts, self.device)
-        for other in self.alive:
-            other.since += time.monotonic() - started
-        return found
+    def decided(self) -> Iterator[tuple[int, Finding | str]]:
+        """The outcomes of workers that ended, once it is known whether PyTorch does so without us, or there is no time left to ask."""
+        waiting, self.asked = self.asked, []
+        late = time.monotonic() > self.end + LIMIT
+        for answer, worker, how in waiting:
+            if answer.done() or late:
+                yield self.outcome(worker, how, ours=not (answer.done() and answer.result()))
+            else:
+                self.asked.append((answer, worker, how))
+
+    def outcome(self, worker: Worker, how: str, ours: bool) -> tuple[int, Finding | str]:
+        assert worker.seed is not None
+        if ours:
+            return worker.seed, Finding(worker.seed, how, how, worker.texts[-1] if worker.texts else "")
+        return worker.seed, f"{how.split()[0]} of {'PyTorch' if worker.phase != 'shrunk' else 'shrinking'}"
 
     def start(self) -> None:
         if time.monotonic() > self.end:
