@@ -32,8 +32,8 @@ class FlexTiling:
 
 # the largest head that an entry is for -> tilings of: forward, gradient of queries, gradients of keys and values
 HALVES = {
-    64: (FlexTiling(64, 128, 4, 2), FlexTiling(64, 64, 4, 2), FlexTiling(64, 64, 4, 2)),
-    128: (FlexTiling(128, 128, 8, 2), FlexTiling(64, 64, 4, 2), FlexTiling(64, 64, 4, 2)),
+    64: (FlexTiling(64, 64, 4, 3), FlexTiling(64, 64, 4, 3), FlexTiling(64, 64, 4, 3)),
+    128: (FlexTiling(64, 64, 4, 3), FlexTiling(64, 64, 4, 2), FlexTiling(64, 64, 4, 2)),
     256: (FlexTiling(64, 32, 4, 3), FlexTiling(64, 32, 4, 2), FlexTiling(32, 64, 8, 2)),
 }
 # float32 is multiplied without tensor cores
