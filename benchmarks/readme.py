@@ -190,10 +190,12 @@ def cpu_more() -> str:
     """Against Inductor: small batches, decoding, half types, one thread."""
     batch, decoding = read("cpu-avx2-batch-1-float32"), read("cpu-avx2-decoding")
     half, thread = read("cpu-avx2-inference-bfloat16"), read("cpu-avx2-one-thread-inference-float32")
+    tiles = read("cpu-amx-inference-bfloat16")
     runs = {
         "batch 1, float32": (batch, None, None),
         "one thread, float32": (thread, None, None),
-        "bfloat16": (half, None, None),
+        "bfloat16, AVX2": (half, None, None),
+        "bfloat16, AMX": (tiles, None, None),
         "a token, static cache, float32": (decoding, "decoding, static cache", "float32"),
         "a token, static cache, bfloat16": (decoding, "decoding, static cache", "bfloat16"),
         "a token, dynamic cache, float32": (decoding, "decoding, dynamic cache", "float32"),
