@@ -68,6 +68,14 @@ SPACES = {
     aten.logspace.Tensor_Scalar: aten.logspace.Tensor_Tensor,
 }
 REVERSED = (aten.rsub.Scalar, aten.rsub.Tensor)
+APART = (
+    aten.lerp.Scalar,
+    aten.clamp_min.default,
+    aten.clamp_max.default,
+    aten.pow.Tensor_Scalar,
+    aten.float_power.Tensor_Scalar,
+)
+"""Elementwise operators that refuse numbers which their overload of tensors takes, or compute with some in another way."""
 DIFFERENCES = (aten.sub.Tensor, aten.sub.Scalar, *REVERSED)
 ADD = ("AtenTensorHandle", "AtenTensorHandle", "double", "AtenTensorHandle*")
 FILLS = {
@@ -134,6 +142,9 @@ def difference_call(frame: Frame, op: Any, function: Any, operands: Sequence[Hos
     steps = []
     for argument, given in reversed(sides) if function in REVERSED else sides:
         value = number_of(given) if str(argument.real_type) == "number" else None
+        x = operand_of(given, operands)
+        if isinstance(x, HostBuffer) and x.info.dtype == torch.bool:
+            raise NotNative("eager refuses to subtract booleans")
         steps.append(tensor(frame, given if value is None else number_in_memory(function, op, value), operands))
 
     def write(places: list[str]) -> str:
@@ -149,6 +160,8 @@ def difference_call(frame: Frame, op: Any, function: Any, operands: Sequence[Hos
 def overload_of_tensors(function: Any) -> Any:
     """The overload of an elementwise operator that takes tensors in place of its Scalars, or None."""
     if not isinstance(function, torch._ops.OpOverload) or torch.Tag.pointwise not in function.tags:
+        return None
+    if function in APART:
         return None
     types = [str(x.real_type) for x in function._schema.arguments]
     if "number" not in types:

@@ -205,6 +205,8 @@ def number_in_memory(function: Any, op: Any, value: complex) -> StoredNumber:
     """The number as a tensor of rank 0, for an elementwise operator."""
     if torch.Tag.pointwise not in function.tags:
         raise NotNative("a number stands for a tensor")
+    if isinstance(value, bool) and function._schema.name in ("aten::sub", "aten::rsub"):
+        raise NotNative("eager refuses to subtract booleans")
     try:
         return beside(value, [info_of(x) for x in op.operands if isinstance(x.type, ir.RankedTensorType)])
     except ValueError as reason:

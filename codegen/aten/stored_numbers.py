@@ -65,7 +65,8 @@ def number_of(given: Any) -> complex | None:
 def beside(value: complex, others: Sequence[TensorInfo]) -> StoredNumber:
     """The number as a tensor that stands beside others in an elementwise operator. Raises ValueError where no dtype does.
 
-    Eager rounds a number to the dtype of the others, but not to a half type.
+    Eager rounds a number to the dtype of the others, but not to a half type. An integer is converted to the dtype that is computed in, and not
+    to that of the others before: -1 beside uint8 is -1.0 in `xlogy`.
     """
     dtypes = {x.dtype for x in others}
     if len(dtypes) != 1:
@@ -73,8 +74,18 @@ def beside(value: complex, others: Sequence[TensorInfo]) -> StoredNumber:
     (dtype,) = dtypes
     like = torch.empty((1,) * max(x.rank for x in others), dtype=dtype, device="meta")
     wanted, natural = torch.result_type(like, value), NATURAL[type(value)]
-    for given in (natural,) if dtype in (torch.float16, torch.bfloat16) else (wanted, natural):
+    halves = dtype in (torch.float16, torch.bfloat16)
+    for given in (natural,) if halves else (natural, wanted) if type(value) is int else (wanted, natural):
+        if type(value) is int and not fits(value, given):
+            continue
         if torch.result_type(like, torch.empty((), dtype=given, device="meta")) == wanted:
             with suppress(ValueError):
                 return stored(value, given)
     raise ValueError(f"no tensor of {value} gives {wanted} beside one of {dtype}")
+
+
+def fits(value: int, dtype: torch.dtype) -> bool:
+    if dtype.is_floating_point or dtype.is_complex:
+        return True
+    limits = (0, 1) if dtype == torch.bool else (torch.iinfo(dtype).min, torch.iinfo(dtype).max)
+    return limits[0] <= value <= limits[1]

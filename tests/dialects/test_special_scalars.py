@@ -77,7 +77,14 @@ def refused(op, x) -> list:
 def raises(op, x, value) -> bool:
     try:
         call(op, x, value)
-    except (RuntimeError, TypeError, ValueError, IndexError, ArithmeticError):
+    except (
+        RuntimeError,
+        TypeError,
+        ValueError,
+        IndexError,
+        ArithmeticError,
+        AttributeError,
+    ):  # the last of meta functions
         return True
     return False
 

@@ -2,7 +2,6 @@
 pixel shuffle.
 """
 
-from ctypes import c_float
 from typing import Any
 
 import torch
@@ -139,7 +138,7 @@ def repeats_evenly(times, size):
     """
     if isinstance(size, int) and size >= 2**23:
         return False
-    return times == 0 or c_float(c_float(1.0 / times).value * times).value >= 1
+    return times == 0 or bool(torch.tensor(1.0 / times) * times >= 1)
 
 
 @imports(aten.pixel_shuffle.default)

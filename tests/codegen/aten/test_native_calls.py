@@ -1,6 +1,8 @@
 """Calls of ATen that native code makes whatever their signature: eager's results, and none through Python."""
 
 import gc
+import itertools
+import math
 import warnings
 
 import pytest
@@ -9,6 +11,7 @@ import torch
 import mlirc
 from mlirc.codegen.abi.composites import is_composite
 from mlirc.codegen.aten import stored_numbers
+from mlirc.codegen.aten.scalar_call import overload_of_tensors
 from mlirc.dialects.core.tensor_info import TensorInfo
 from mlirc.frontend import statistics
 
@@ -171,3 +174,53 @@ def test_a_conjugate_is_brought_into_memory():
     torch.compiler.reset()
     made = torch.compile(function, backend="mlirc", options=OPTIONS)(*factors, z)
     assert torch.equal(made, function(*factors, z)) and not made.is_conj()
+
+
+# without NaN, of which eager's polynomials give numbers that it has not computed
+NUMBERS = (0, 1, -1, 2, -2, 3, 64, -64, 0.0, 0.5, -0.5, 1.5, math.inf, -math.inf, True, False, 1 + 2j)
+
+
+@pytest.mark.parametrize("shape", [(4,), ()], ids=str)
+def test_overloads_of_tensors_take_numbers_as_eager_does(shape):
+    """Every elementwise operator that is called with a tensor in place of its number gives the same, bit by bit, or the same error."""
+    overloads = [getattr(packet, name) for packet in packets() for name in packet.overloads()]
+    pairs = [(f, g) for f in overloads if (g := overload_of_tensors(f)) is not None and not f._schema.is_mutable]
+    assert len(pairs) > 30
+    wrong = set()
+    for (f, g), dtype in itertools.product(
+        pairs, (torch.float32, torch.float64, torch.bfloat16, torch.int64, torch.uint8, torch.complex64)
+    ):
+        x, info = (
+            torch.tensor([3, 1, 0, 2]).to(dtype)[: len(shape) * 4 or 1].view(shape),
+            TensorInfo(dtype, shape, (1,) * len(shape)),
+        )
+        needed = [str(a.real_type) for a in f._schema.arguments if not a.has_default_value()]
+        for value in NUMBERS if set(needed) == {"Tensor", "number"} else ():
+            try:
+                number = torch.full((), value, dtype=stored_numbers.beside(value, [info]).dtype)
+            except ValueError:
+                continue
+            found = [
+                outcome(o, [x if kind == "Tensor" else y for kind in needed]) for o, y in ((f, value), (g, number))
+            ]
+            if found[0] != found[1]:
+                wrong.add((str(f), dtype, value))
+    assert not wrong, sorted(map(str, wrong))[:8]
+
+
+def packets():
+    names = {
+        name.removeprefix("aten::").partition(".")[0]
+        for name in torch._C._dispatch_get_all_op_names()
+        if name.startswith("aten::")
+    }
+    return [packet for name in sorted(names) if (packet := getattr(torch.ops.aten, name, None)) is not None]
+
+
+def outcome(function, args):
+    """A result as text, or the type of an error."""
+    try:
+        x = function(*args)
+    except Exception as error:
+        return type(error)
+    return x.dtype, str(x.tolist())
