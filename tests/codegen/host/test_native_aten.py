@@ -89,8 +89,10 @@ CASES = {
     "cat": Case(torch.ops.aten.cat.default, '[[{"$": %0}, {"$": %1}], 1]', [x, last], ([x, last], 1)),
     "pow": Case(torch.ops.aten.pow.Tensor_Scalar, '[{"$": %0}, 2.5]', [b.abs()], (b.abs(), 2.5)),
     "pow-integer-scalar": Case(torch.ops.aten.pow.Tensor_Scalar, '[{"$": %0}, 2]', [b], (b, 2)),
-    "pow-of-integers": Case(torch.ops.aten.pow.Tensor_Scalar, '[{"$": %0}, 2]', [rows], (rows, 2)),
-    "pow-large-scalar": Case(torch.ops.aten.pow.Tensor_Scalar, f'[{{"$": %0}}, {2**60}]', [b], (b, 2**60)),
+    "pow-of-integers": Case(torch.ops.aten.pow.Tensor_Scalar, '[{"$": %0}, 2]', [rows], (rows, 2), native=False),
+    "pow-large-scalar": Case(
+        torch.ops.aten.pow.Tensor_Scalar, f'[{{"$": %0}}, {2**60}]', [b], (b, 2**60), native=False
+    ),
     "a-view": Case(torch.ops.aten.slice.Tensor, '[{"$": %0}, 0, 1, 3]', [b], (b, 0, 1, 3), native=False),
     "index": Case(
         torch.ops.aten.index.Tensor,
