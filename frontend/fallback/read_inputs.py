@@ -17,6 +17,9 @@ from torch.fx import GraphModule, Node
 from mlirc.frontend.torch_compat.dynamo.trees import tree_leaves
 from mlirc.frontend.torch_compat.fake_tensors import storage_id
 
+UNKNOWN = -1
+"""Stands for the memory of all tensors without a storage, sparse ones: a write to one is one to all."""
+
 
 @dataclass(frozen=True)
 class ReadInputs:
@@ -64,8 +67,8 @@ def memory_of(node: Node) -> Iterator[int]:
         if isinstance(x, torch.Tensor):
             try:
                 yield storage_id(x)
-            except (NotImplementedError, RuntimeError):  # of a sparse tensor
-                continue
+            except (NotImplementedError, RuntimeError):
+                yield UNKNOWN
 
 
 def may_write_elsewhere(node: Node, memory: list[int]) -> bool:

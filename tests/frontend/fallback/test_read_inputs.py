@@ -3,6 +3,8 @@
 import pytest
 import torch
 
+from mlirc.frontend.fallback.read_inputs import inputs_of_results
+
 
 def copied_into(a, b, c):
     y = a * 2
@@ -52,3 +54,22 @@ def test_gradients_of_each_result(program):
             result = f(*given)[k]
             found.append(torch.autograd.grad(result.sum(), given, allow_unused=True) if result.requires_grad else None)
         torch.testing.assert_close(*found)
+
+
+def test_a_write_to_a_sparse_tensor():
+    """It has no storage to tell it by: what is read of it afterwards is computed from what was written."""
+    graph, dense = torch.fx.Graph(), torch.randn(3, 3)
+    x, w = graph.placeholder("x"), graph.placeholder("w")
+    made = graph.call_method("to_sparse", (x,))
+    written = graph.call_method("add_", (made, w))
+    result = graph.call_method("to_dense", (made,))
+    graph.output((result,))
+    for node, value in (
+        (x, dense),
+        (w, dense.clone()),
+        (made, dense.to_sparse()),
+        (written, dense.to_sparse()),
+        (result, dense + 1),
+    ):
+        node.meta["example_value"] = value
+    assert inputs_of_results(torch.fx.GraphModule({}, graph)).of_results == [0b11]
