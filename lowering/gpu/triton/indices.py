@@ -19,7 +19,7 @@ LARGEST = 2**31 - 1
 
 
 class Indices:
-    """Writes index expressions in `dtype`, int32 where nothing is larger, else int64.
+    """Writes index expressions in `dtype`, int32 where no offset is larger, else int64. A part that int32 may not hold is in int64.
 
     ranges   the size of each axis
     tiles    the tile dimensions, by name
@@ -117,13 +117,12 @@ class Indices:
     def atom(self, atom: symbols.Atom, scalars: Sequence[TritonValue], wide: bool) -> TritonValue:
         """A factor, in parentheses where it is more than a name."""
         if isinstance(atom, str):
-            if is_index(atom):
-                return scalars[int(atom[1:])]
-            if not is_dim(atom):
+            if not is_index(atom) and not is_dim(atom):
                 return TritonValue(atom, torch.int64)
-            index = self.axis(atom)
+            index = scalars[int(atom[1:])] if is_index(atom) else self.axis(atom)
             return TritonValue(f"{index}.to(tl.int64)", torch.int64, index.tile) if wide and self.narrow else index
         name, a, b = symbols.with_positive_divisor(atom)
+        wide = wide or not (self.fits(a) and self.fits(b))
         x, y = (self.write(v, scalars, wide) for v in (a, b))
         tile = x.tile | y.tile
         if name in ("max", "min"):
