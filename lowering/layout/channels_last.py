@@ -15,7 +15,7 @@ from mlirc.dialects.core.tensor_types import TensorInfo, info_of, type_of
 from mlirc.lowering.layout.moved_views import moved_view
 
 COPIED = ("mlirc.copy", "mlirc.max_pool_index")
-POOLS = ("mlirc.max_pool", "mlirc.avg_pool", "mlirc.max_pool_backward")
+POOLS = ("mlirc.max_pool", "mlirc.avg_pool", "mlirc.max_pool_backward", "mlirc.avg_pool_backward")
 # what puts elements elsewhere, in any order
 NORM = "mlirc.batch_norm_inference"
 PLACED = ("mlirc.cat2", "mlirc.cat3", "mlirc.cat4", "mlirc.pad", "mlirc.slice_scatter", "mlirc.reindex")

@@ -1,8 +1,12 @@
 """Pooling and running folds, at every level of the dialect, against eager."""
 
+import math
+import random
+
 import pytest
 import torch
 
+from mlirc.dialects.ops.nn import pooling
 from tests.compare_stages import check
 
 pytestmark = pytest.mark.thinned
@@ -65,23 +69,36 @@ def test_avg_pool_backward(window, padding, divisor, dtype, dynamic):
     check(function, grad, x, dynamic=dynamic, rtol=rtol, atol=atol)
 
 
-def test_other_gradients_of_avg_pool():
+@DYNAMIC
+@pytest.mark.parametrize("seed", range(24))
+def test_gradients_of_avg_pool_with_strides(seed, dynamic):
+    """Windows that overlap, touch and leave gaps, that reach outside at both ends, and what their means may divide by."""
+    draw = random.Random(seed)
+    rank, dtype = draw.choice([(2, torch.float32), (2, torch.bfloat16), (2, torch.float64), (3, torch.float32)])
+    window = [draw.randint(1, 4) for _ in range(rank)]
+    stride = draw.choice([[], [2] * rank, [draw.randint(1, 4) for _ in range(rank)]])
+    padding = [draw.randint(0, n // 2) for n in window]
+    x = torch.randn(2, 3, *(draw.randint(5, 8) for _ in range(rank))).to(dtype)
+    settings = window, stride, padding, draw.random() < 0.5, draw.random() < 0.5, draw.choice([None, None, 5])
+    forward, backward = {
+        2: (aten.avg_pool2d.default, aten.avg_pool2d_backward.default),
+        3: (aten.avg_pool3d.default, aten.avg_pool3d_backward.default),
+    }[rank]
+    grad = torch.randint(-8, 9, forward(x, *settings).shape).to(dtype)
+    grad.view(-1)[draw.randrange(grad.numel())] = draw.choice([float("nan"), float("inf"), 0.0])
+    rtol, atol = (2e-2, 1e-1) if dtype == torch.bfloat16 else (2e-6, 1e-5)  # eager rounds each sum
+    few = math.prod((n - 1) // m + 1 for n, m in zip(window, stride or window, strict=True)) <= pooling.MOST_WINDOWS
+    check(lambda y, x: backward(y, x, *settings), grad, x, dynamic=dynamic, rtol=rtol, atol=atol, aten=not few)
+
+
+def test_gradients_of_avg_pool_with_many_windows():
     x = torch.randn(1, 2, 5, 4, 6)
-    y = aten.avg_pool3d.default(x, [3, 2, 2], [1, 1, 1], [1, 0, 0])
-    check(lambda y, x: aten.avg_pool3d_backward.default(y, x, [3, 2, 2], [1, 1, 1], [1, 0, 0], False, True, None), y, x)
-    for stride, inside in [([1, 1, 1], True), ([2, 2, 2], False)]:
-        y = aten.avg_pool3d.default(x, [3, 2, 2], stride, [1, 0, 0])
-        function = lambda y, x: aten.avg_pool3d_backward.default(
-            y,
-            x,
-            [3, 2, 2],
-            stride,  # noqa: B023
-            [1, 0, 0],
-            False,
-            not inside,  # noqa: B023
-            None,
-        )
-        check(function, y, x, aten=True)
+    settings = [3, 2, 2], [1, 1, 1], [1, 0, 0], False, True, None
+    y = aten.avg_pool3d.default(x, *settings)
+    check(lambda y, x: aten.avg_pool3d_backward.default(y, x, *settings), y, x)
+    settings = [3, 3, 2], [1, 1, 1], [1, 0, 0], False, False, None
+    y = aten.avg_pool3d.default(x, *settings)
+    check(lambda y, x: aten.avg_pool3d_backward.default(y, x, *settings), y, x, aten=True)
 
 
 def test_max_pool_of_infinities_and_nan():

@@ -1,6 +1,7 @@
-"""Pooling over windows of the last dimensions, and the gradients of the largest element and of means one element apart.
+"""Pooling over windows of the last dimensions, and its gradients.
 
-The window is unrolled: the kernel has no inner dimension, runs along the result's rows, and fuses with what follows.
+The window is unrolled: the kernel has no inner dimension, runs along the result's rows, and fuses with what follows. A gradient scatters
+nothing: each element asks the windows that reach it.
 """
 
 import math
@@ -30,8 +31,10 @@ class Windows:
     padding  before the first element    dilation  elements from one of a window's elements to the next
     """
 
-    def __init__(self, op):
-        self.x, self.result = info_of(op.operands[0]), info_of(op.results[0])
+    def __init__(self, op, of_gradient=False):
+        """`of_gradient`: the result has the image's sizes, and the first operand those of its windows."""
+        infos = info_of(op.operands[0]), info_of(op.results[0])
+        self.x, self.result = reversed(infos) if of_gradient else infos
         names = ("window", "stride", "padding", "dilation")
         self.window, self.stride, self.padding, self.dilation = (
             symbols.parse_numbers(attribute_value(op.attributes[name])) for name in names
@@ -70,12 +73,30 @@ class Windows:
             place = place * self.x.shape[d] + at[d]
         return place
 
-    def counted(self, k, include_padding):
-        """How many elements the mean at each point divides by, as eager counts them."""
+    def reaching(self, k, exactly):
+        """For each window that may hold a point of the image, its index in the result, and a mask of the points where there is such a window;
+        `exactly`: where it also reaches as far as the point."""
+        for back in product(*(range(n) for n in windows_reached(self.window, self.stride, self.dilation))):
+            at, mask = list(k.dims), None
+            for j, d in enumerate(self.pooled):
+                step, apart = self.stride[j], (self.window[j] - 1) * self.dilation[j]
+                place = k.dims[d] + self.padding[j]
+                at[d] = (
+                    symbols.floordiv(place, step) - back[j]
+                )  # the last window that starts before, or one before that
+                mask = both(k, mask, k.lt(k.size(at[d]), k.size(self.result.shape[d])))
+                if back[j]:
+                    mask = both(k, mask, k.ge(k.size(at[d]), 0))
+                if exactly and (back[j] + 1) * step - 1 > apart:
+                    mask = both(k, mask, k.le(k.size(place - at[d] * step), apart))
+            yield at, mask
+
+    def counted(self, at, include_padding):
+        """How many elements the mean of the window at index `at` divides by, as eager counts them."""
         counts = []
         for j, d in enumerate(self.pooled):
             size, window, padding = self.x.shape[d], self.window[j], self.padding[j]
-            start = k.dims[d] * self.stride[j] - padding
+            start = at[d] * self.stride[j] - padding
             reach = self.last_start(j, d) - padding + window  # the end of the last window
             end = start + window
             if not known_nonnegative(size + padding - reach):
@@ -152,27 +173,15 @@ class MaxPoolBackward(Op, name="max_pool_backward", traits=[ext.Pure]):
     def kernel(make, op):
         (grad, index), info = op.operands, info_of(op.results[0])
         k = make(info.shape, label="max_pool_backward")
-        names = ("window", "stride", "padding", "dilation")
-        lists = [symbols.parse_numbers(attribute_value(op.attributes[name])) for name in names]
-        pooled = range(info.rank - len(lists[0]), info.rank)
-        here = 0
-        for d in pooled:
-            here = here * info.shape[d] + k.dims[d]
-        here, total = k.size(here), k.constant(0.0, opmath(info.dtype))  # to which -0.0 is added
-        for back in product(*(range(n) for n in windows_reached(*lists))):
-            at, mask = list(k.dims), None
-            for j, d in enumerate(pooled):
-                last = symbols.floordiv(k.dims[d] + lists[2][j], lists[1][j])  # the last window that starts before
-                at[d] = last - back[j]
-                mask = both(k, mask, k.lt(k.size(at[d]), k.size(info_of(grad).shape[d])))
-                if back[j]:
-                    mask = both(k, mask, k.ge(k.size(at[d]), 0))
+        windows = Windows(op, of_gradient=True)
+        here, total = k.size(windows.flat(k.dims)), k.constant(0.0, opmath(info.dtype))  # to which -0.0 is added
+        for at, mask in windows.reaching(k, exactly=False):
             chosen = k.eq(k.read(index, at, mask=mask), here)
             total = k.add(total, k.select(chosen, k.read(grad, at, mask=mask), 0.0))
         return k.finish([(total, k.dims, info)])
 
 
-def windows_reached(window, stride, padding, dilation):
+def windows_reached(window, stride, dilation):
     """How many windows, one after another, may hold an element, in each dimension."""
     return [(n - 1) * apart // step + 1 for n, step, apart in zip(window, stride, dilation, strict=True)]
 
@@ -194,11 +203,46 @@ class AvgPool(Pool, name="avg_pool"):
         for at, mask in windows.elements(k):
             total = k.add(total, k.read(x, at, mask=mask))
         if divisor in ("window", "inside"):
-            count = windows.counted(k, divisor == "window")
+            count = windows.counted(k.dims, divisor == "window")
         else:
             count = int(divisor)
-        count = float(count) if isinstance(count, int) else k.cast(k.size(count), opmath(info.dtype))
-        return k.finish([(k.div(total, count), k.dims, info)])
+        return k.finish([(k.div(total, number(k, count, info.dtype)), k.dims, info)])
+
+
+class AvgPoolBackward(Op, name="avg_pool_backward", traits=[ext.Pure]):
+    """The gradient by the input of avg_pool: at each element, the sum over its windows of `grad` over what the mean divides by.
+
+    window  and the others as in avg_pool
+    """
+
+    grad: ext.Operand[Any]
+    window: ir.StringAttr
+    stride: ir.StringAttr
+    padding: ir.StringAttr
+    dilation: ir.StringAttr
+    divisor: ir.StringAttr
+    out: ext.Result[Any]
+
+    @staticmethod
+    def kernel(make, op):
+        grad, info = op.operands[0], info_of(op.results[0])
+        windows, divisor = Windows(op, of_gradient=True), attribute_value(op.attributes["divisor"])
+        k = make(info.shape, label="avg_pool_backward")
+        total = k.constant(0.0, opmath(info.dtype))
+        for at, mask in windows.reaching(k, exactly=True):
+            count = windows.counted(at, divisor == "window") if divisor in ("window", "inside") else int(divisor)
+            part = k.read(grad, at, mask=mask)
+            if not isinstance(count, int):
+                part = k.select(mask, k.div(part, number(k, count, info.dtype)), 0.0)
+            elif count != 1:
+                part = k.div(part, float(count))
+            total = k.add(total, part)
+        return k.finish([(total, k.dims, info)])
+
+
+def number(k, count, dtype):
+    """A count of elements as a number that `dtype` is computed with."""
+    return float(count) if isinstance(count, int) else k.cast(k.size(count), opmath(dtype))
 
 
 def both(k, mask, other):
@@ -221,11 +265,10 @@ def max_pool3d(g, x, *arguments, **options):
 
 @imports(aten.max_pool2d_with_indices_backward.default)
 def max_pool2d_backward(g, grad, x, window, stride, padding, dilation, ceil_mode, index):
+    """Of images: ATen's gradient for volumes is faster than a gather in twice as many windows."""
     need_floats(grad, x)
     attributes = window_attributes(2, window, stride or window, padding, dilation)
-    lists = [symbols.parse_numbers(attributes[name]) for name in ("window", "stride", "padding", "dilation")]
-    if math.prod(windows_reached(*lists)) > MOST_WINDOWS:
-        raise NotOurs("the gradient of a max_pool whose windows overlap much")
+    need_few_windows(attributes)
     info = info_of(x)
     result = TensorInfo(info.dtype, info.shape, device=info.device)
     return create("max_pool_backward", [grad, index], [type_of(result)], attributes).out
@@ -270,19 +313,31 @@ def avg_pool3d_backward(g, grad, x, *arguments):
 
 
 def avg_pool_backward(g, rank, grad, x, window, stride, padding, ceil_mode, count_include_pad, divisor_override):
-    """The gradient of means of windows one element apart: sums of the same windows over `grad`, of which each begins where the last that holds
-    an element does."""
+    """The gradient of means. Of windows one element apart it is sums of the same windows over `grad`, of which each begins where the last that
+    holds an element does. A mean's divisor is one number, but for windows at an edge of which not all elements count."""
     need_floats(grad, x)
     attributes = window_attributes(rank, window, stride or window, padding, 1)
     window, stride, padding = (symbols.parse_numbers(attributes[name]) for name in ("window", "stride", "padding"))
-    if any(step != 1 for step in stride):
-        raise NotOurs("the gradient of avg_pool with strides: ATen reads each of its elements once")
-    if any(padding) and not (count_include_pad or divisor_override):
-        raise NotOurs("the gradient of avg_pool whose means are of fewer elements at the edge")
-    part = g.div(g.cast(grad, opmath(info_of(grad).dtype)), divisor_override or math.prod(window))
-    attributes["padding"] = symbols.print_list([n - 1 - before for n, before in zip(window, padding, strict=True)])
-    result = TensorInfo(info_of(part).dtype, info_of(x).shape, device=info_of(x).device)
-    return create("avg_pool", [part], [type_of(result)], attributes | {"divisor": "1"}).out
+    shape, device = info_of(x).shape, info_of(x).device
+    apart = any(step != 1 for step in stride)
+    is_one = bool(divisor_override) or not ((ceil_mode and apart) or (any(padding) and not count_include_pad))
+    if is_one:
+        grad = g.div(g.cast(grad, opmath(info_of(grad).dtype)), divisor_override or math.prod(window))
+    attributes["divisor"] = "1" if is_one else "window" if count_include_pad else "inside"
+    if is_one and not apart:
+        attributes["padding"] = symbols.print_list([n - 1 - before for n, before in zip(window, padding, strict=True)])
+        name = "avg_pool"
+    else:
+        need_few_windows(attributes)
+        name = "avg_pool_backward"
+    result = TensorInfo(info_of(grad).dtype if is_one else info_of(x).dtype, shape, device=device)
+    return create(name, [grad], [type_of(result)], attributes).out
+
+
+def need_few_windows(attributes: dict[str, str]) -> None:
+    lists = [symbols.parse_numbers(attributes[name]) for name in ("window", "stride", "dilation")]
+    if math.prod(windows_reached(*lists)) > MOST_WINDOWS:
+        raise NotOurs("the gradient of a pooling whose windows overlap much")
 
 
 @imports(aten._adaptive_avg_pool2d.default, aten._adaptive_avg_pool3d.default)
