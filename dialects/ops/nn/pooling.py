@@ -25,16 +25,15 @@ LARGEST_WINDOW = 64  # elements; unrolled, a larger one makes a long kernel for 
 
 
 class Windows:
-    """The windows of a pooling op. Its attributes are text lists, one entry for each pooled dimension.
+    """The windows of a pooling op, or of another with these attributes: text lists, one entry for each pooled dimension.
 
     window   elements of a window        stride    elements from one window to the next
     padding  before the first element    dilation  elements from one of a window's elements to the next
+    x        the image                   result    what has an element for each window, in the same dimensions
     """
 
-    def __init__(self, op, of_gradient=False):
-        """`of_gradient`: the result has the image's sizes, and the first operand those of its windows."""
-        infos = info_of(op.operands[0]), info_of(op.results[0])
-        self.x, self.result = reversed(infos) if of_gradient else infos
+    def __init__(self, op, x=None, result=None):
+        self.x, self.result = x or info_of(op.operands[0]), result or info_of(op.results[0])
         names = ("window", "stride", "padding", "dilation")
         self.window, self.stride, self.padding, self.dilation = (
             symbols.parse_numbers(attribute_value(op.attributes[name])) for name in names
@@ -74,22 +73,21 @@ class Windows:
         return place
 
     def reaching(self, k, exactly):
-        """For each window that may hold a point of the image, its index in the result, and a mask of the points where there is such a window;
-        `exactly`: where it also reaches as far as the point."""
+        """For each window that may hold a point of the image: its index in the result, how far it starts before the point in each pooled
+        dimension, and a mask of the points where there is such a window; `exactly`: where it also reaches as far as the point."""
         for back in product(*(range(n) for n in windows_reached(self.window, self.stride, self.dilation))):
-            at, mask = list(k.dims), None
+            at, before, mask = list(k.dims), [], None
             for j, d in enumerate(self.pooled):
                 step, apart = self.stride[j], (self.window[j] - 1) * self.dilation[j]
                 place = k.dims[d] + self.padding[j]
-                at[d] = (
-                    symbols.floordiv(place, step) - back[j]
-                )  # the last window that starts before, or one before that
+                at[d] = symbols.floordiv(place, step) - back[j]  # of the last that starts before, or of an earlier one
+                before.append(symbols.mod(place, step) + back[j] * step)
                 mask = both(k, mask, k.lt(k.size(at[d]), k.size(self.result.shape[d])))
                 if back[j]:
                     mask = both(k, mask, k.ge(k.size(at[d]), 0))
                 if exactly and (back[j] + 1) * step - 1 > apart:
-                    mask = both(k, mask, k.le(k.size(place - at[d] * step), apart))
-            yield at, mask
+                    mask = both(k, mask, k.le(k.size(before[j]), apart))
+            yield at, before, mask
 
     def counted(self, at, include_padding):
         """How many elements the mean of the window at index `at` divides by, as eager counts them."""
@@ -173,9 +171,9 @@ class MaxPoolBackward(Op, name="max_pool_backward", traits=[ext.Pure]):
     def kernel(make, op):
         (grad, index), info = op.operands, info_of(op.results[0])
         k = make(info.shape, label="max_pool_backward")
-        windows = Windows(op, of_gradient=True)
+        windows = Windows(op, info, info_of(grad))
         here, total = k.size(windows.flat(k.dims)), k.constant(0.0, opmath(info.dtype))  # to which -0.0 is added
-        for at, mask in windows.reaching(k, exactly=False):
+        for at, _, mask in windows.reaching(k, exactly=False):
             chosen = k.eq(k.read(index, at, mask=mask), here)
             total = k.add(total, k.select(chosen, k.read(grad, at, mask=mask), 0.0))
         return k.finish([(total, k.dims, info)])
@@ -226,10 +224,10 @@ class AvgPoolBackward(Op, name="avg_pool_backward", traits=[ext.Pure]):
     @staticmethod
     def kernel(make, op):
         grad, info = op.operands[0], info_of(op.results[0])
-        windows, divisor = Windows(op, of_gradient=True), attribute_value(op.attributes["divisor"])
+        windows, divisor = Windows(op, info, info_of(grad)), attribute_value(op.attributes["divisor"])
         k = make(info.shape, label="avg_pool_backward")
         total = k.constant(0.0, opmath(info.dtype))
-        for at, mask in windows.reaching(k, exactly=True):
+        for at, _, mask in windows.reaching(k, exactly=True):
             count = windows.counted(at, divisor == "window") if divisor in ("window", "inside") else int(divisor)
             part = k.read(grad, at, mask=mask)
             if not isinstance(count, int):
