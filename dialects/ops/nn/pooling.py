@@ -263,7 +263,7 @@ def max_pool3d(g, x, *arguments, **options):
 
 @imports(aten.max_pool2d_with_indices_backward.default)
 def max_pool2d_backward(g, grad, x, window, stride, padding, dilation, ceil_mode, index):
-    """Of images: ATen's gradient for volumes is faster than a gather in twice as many windows."""
+    """The gradient for images alone: ATen's for volumes is faster than a gather in twice as many windows."""
     need_floats(grad, x)
     attributes = window_attributes(2, window, stride or window, padding, dilation)
     need_few_windows(attributes)
