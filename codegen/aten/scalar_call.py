@@ -18,7 +18,8 @@ after:   expand_copy(1 + 2i in memory, [8, s0])
 before:  constant_pad_nd(%x, [0, s1], 7)
 after:   pad(%x, [0, s1], "constant", 7.0)
 
-index_add and scatter_add add rows one after another, and ATen's scatter_add knows such an index. Where a call fails, the operator itself is
+index_add and scatter_add add rows one after another, and ATen's scatter_add knows such an index. Complex rows ATen's index_add multiplies by alpha,
+but for those along the first or last dimension of several, which it leaves to scatter_add as here. Where a call fails, the operator itself is
 called from Python, and raises or not.
 """
 
@@ -257,6 +258,8 @@ def spread(x: TensorInfo, dim: int, index: HostBuffer, source: TensorInfo, alpha
     """The index of the rows of `source`, as one of each of its elements."""
     if type(alpha) is not int or alpha != 1:
         raise NotNative("argument alpha is of type number")
+    if x.dtype.is_complex and (x.rank < 2 or dim % x.rank not in (0, x.rank - 1)):
+        raise NotNative("eager multiplies the rows by 1 + 0i, which makes NaN of infinities")
     need_alike(x, index.info, source, dim)
     strides = tuple([index.info.stride[0] if d == dim % x.rank else 0 for d in range(x.rank)])
     return HostBuffer(TensorInfo(index.info.dtype, source.shape, strides), index.root, index.offset, whole=False)
