@@ -111,7 +111,17 @@ def _judge(program: ModuleType, backend: str, phase: Callable[[str], None]) -> V
     places, unlike = {d.place for d in wrong}, {d.place for d in differences(plain, found, noisy)}
     if not unlike or (places <= {d.place for d in limits} and not places & unlike):
         return Verdict("limit", wrong)
-    return Verdict("bug", [d for d in wrong if d.place not in {x.place for x in limits}] or wrong)
+    bugs = [d for d in wrong if d.place not in {x.place for x in limits}] or wrong
+    return Verdict("bug", [*broken_noise(expected, noisy), *bugs])
+
+
+def broken_noise(expected: Trace, noisy: list[Trace]) -> list[Difference]:
+    """What is wrong with the judge itself: all runs with noise ended by an error where eager went on, so that none says how far rounding goes."""
+    steps = len(expected.observations)
+    if not noisy or any(t.error is None or len(t.observations) >= steps for t in noisy):
+        return []
+    place = max(len(t.observations) for t in noisy)
+    return [Difference(place, "", "error of the judge", f"noise raises {describe(noisy[0].error)}")]
 
 
 def run(program: ModuleType, backend: Any, options: dict | None = None, noise: int | None = None) -> Trace:

@@ -52,6 +52,7 @@ SIXTHS = frozenset(words("hardsigmoid hardsigmoid_backward hardswish hardswish_b
 SUMMED = ("sum", "mean", "native_batch_norm_backward", "native_layer_norm_backward")
 # Eager's running means on a GPU, of many threads, are NaN after an infinity or keep it, as the elements lie.
 VARIANCES = frozenset(words("var std var_mean std_mean"))
+SUMS = frozenset(words("sum mean nansum prod cumsum cumprod linalg_vector_norm norm"))  # and products
 REPEATED = 2**16  # elements: larger tensors are in vectors but for their last elements
 HALVES = (torch.float16, torch.bfloat16)
 # Elementwise, though PyTorch does not tag them so.
@@ -79,6 +80,11 @@ def _on_cpu(x: Any) -> Any:
 def _wide(x: Any) -> Any:
     """Numbers that nothing leaves the range of, and in which nothing is rounded that the dtype shows."""
     return x.double() if _is_float(x) else x
+
+
+def _wide_sum(x: Any) -> Any:
+    """An argument of a sum that is wide though another dtype is asked for, in which eager adds one number after another."""
+    return torch.float64 if isinstance(x, torch.dtype) and x.is_floating_point else _wide(x)
 
 
 def _wide_as(dtype: torch.dtype, x: Any) -> Any:
@@ -239,7 +245,8 @@ class Noise(TorchDispatchMode):
             how = _apart if self.apart else _repeated
             result = self.again(func, how, args, kwargs, result, lambda given, other: other)
         if not written and self.wide:
-            wide = functools.partial(_wide_as, result.dtype) if pointwise and _is_float(result) else _wide
+            wide = _wide_sum if name in SUMS else _wide
+            wide = functools.partial(_wide_as, result.dtype) if pointwise and _is_float(result) else wide
             result = self.again(func, wide, args, kwargs, result, self.wider)
         if written:
             for k, arg in enumerate(schema.arguments):
@@ -293,6 +300,8 @@ class Noise(TorchDispatchMode):
 
     def rounded(self, func: Any, args: tuple, kwargs: dict, result: torch.Tensor) -> torch.Tensor:
         """A sum of products with another rounding: by the last bit of the sum of their absolute values."""
+        if not result.numel():  # eager refuses transposed convolutions that give nothing in float64, and not in float32
+            return result
         args, kwargs = torch.utils._pytree.tree_map(lambda x: _wide(x.abs()) if _is_float(x) else x, (args, kwargs))
         sizes = func(*args, **{key: abs(x) if type(x) in (int, float) else x for key, x in kwargs.items()})
         return self.moved(result, sizes)

@@ -10,9 +10,10 @@ import torch.nn.functional as F
 from tests.fuzz import compare
 from tests.fuzz.calls import in_thread
 from tests.fuzz.compare import different
-from tests.fuzz.judge import another_attention
+from tests.fuzz.judge import another_attention, broken_noise
 from tests.fuzz.kinds.control_flow import in_python
 from tests.fuzz.noise import Noise
+from tests.fuzz.observe import Trace
 
 IN_VECTORS = (
     math.nan if torch.backends.cpu.get_cpu_capability() == "AVX512" else math.inf
@@ -411,3 +412,32 @@ def test_many_values_are_compared_in_parts(dtype, monkeypatch):
     monkeypatch.setattr(compare, "PART", 10)
     for noisy, expected in zip((None, found), whole, strict=True):
         assert torch.equal(different(one, other, noisy), expected) and expected.any()
+
+
+@pytest.mark.parametrize("asked", [None, torch.float32], ids=str)
+@pytest.mark.parametrize("order", [-2, 0.5, 1, 3])
+def test_a_norm_is_that_of_a_wide_sum(order, asked):
+    """Eager adds one number after another, which loses digits: some run with noise is as far from it as the exact norm, or farther."""
+    x = torch.rand(20_000, generator=torch.Generator().manual_seed(0)) + 0.1
+    norm = lambda x, dtype=asked: torch.linalg.vector_norm(x, order, dtype=dtype)
+    exact, eager = norm(x.double(), None), norm(x)
+    assert abs(eager - exact) > torch.finfo(torch.float32).eps * exact
+    assert not different(eager, exact.float(), draws(norm, x)).any()
+    assert different(eager, 1.01 * exact.float(), draws(norm, x)).all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.complex64], ids=str)
+@pytest.mark.parametrize("sizes", [(1, 2), (2, 1), (2, 3)])
+def test_noise_runs_where_a_convolution_gives_nothing(sizes, dtype):
+    """Eager refuses such a transposed convolution in float64 alone."""
+    x, weight = torch.ones(2, 3, *sizes, dtype=dtype), torch.ones(3, 4, 2, 2, dtype=dtype)
+    found = lambda: F.conv_transpose2d(x, weight, stride=2, padding=1)
+    assert [y.shape for y in draws(found)] == [found().shape] * 10
+
+
+def test_the_judge_says_where_its_noise_ends():
+    """A difference may be rounding then."""
+    whole, early = Trace([[], []]), Trace([[]], ValueError("no"))
+    (told,) = broken_noise(whole, [early, early])
+    assert told.kind == "error of the judge" and "ValueError: no" in told.text
+    assert not broken_noise(whole, [early, whole]) and not broken_noise(early, [early]) and not broken_noise(whole, [])
