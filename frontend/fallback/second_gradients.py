@@ -35,10 +35,10 @@ from mlirc.frontend.fallback.shared_memory import is_static
 from mlirc.frontend.torch_compat.aot_autograd import calls
 from mlirc.frontend.torch_compat.aot_autograd.vmap_mode import nesting, outside_vmap
 from mlirc.frontend.torch_compat.autocast import autocast_devices
-from mlirc.frontend.torch_compat.dynamo.lazy_graph import forward_of, without_notes
+from mlirc.frontend.torch_compat.dynamo.eager_regions import LIMIT, with_eager_regions
+from mlirc.frontend.torch_compat.dynamo.lazy_graph import forward_of
 from mlirc.frontend.torch_compat.fake_tensors import base_of, storage_id
 
-LIMIT = "mlirc does not currently support double backward here: "
 TOLD = "a gradient of a gradient, of which PyTorch's AOTAutograd has no graph, runs in eager"
 TOLD_OF_BATCHES = "a gradient stands for several, which torch.vmap gives"
 COPIED = 1 << 20
@@ -138,7 +138,7 @@ class Graph:
     def __init__(self, gm: GraphModule, inputs: Sequence[Any], tell: Callable[[Exception], None]):
         parameters = any(True for _ in gm.parameters()) or any(True for _ in gm.buffers())
         self.why_not = "the graph holds tensors of its own" if parameters else ""
-        self.forward = without_notes(gm)
+        self.forward = with_eager_regions(gm)
         self.autocast = dict(autocast_devices())
         self.statistics = statistics_of(gm)
         self.written, shared = written_by(gm, self.statistics)
