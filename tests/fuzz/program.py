@@ -39,6 +39,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from tests.fuzz import functions
 from tests.fuzz.calls import Pair, after_writes, attempt, batched, gradients, in_thread, of_some, tie, total
 from tests.fuzz.changes import change, flipped
 from tests.fuzz.tensors import index, permutation, tensor

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from tests.fuzz import tensors
+from tests.fuzz import functions, tensors
 from tests.fuzz.calls import Pair
 
 LARGEST = 4000  # elements of a value
@@ -20,7 +20,7 @@ INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 COMPLEX = (torch.complex64, torch.complex128)
 DTYPES = (*FLOATS, *INTEGERS, torch.bool, *COMPLEX)
 GLOBALS = {"torch": torch, "F": F, "math": math, "tensor": tensors.tensor, "index": tensors.index}
-GLOBALS |= {"permutation": tensors.permutation, "np": np, "functools": functools, "Pair": Pair}
+GLOBALS |= {"permutation": tensors.permutation, "np": np, "functools": functools, "Pair": Pair, "functions": functions}
 
 # A tensor made in a line, which becomes an argument or a global: Dynamo does not trace how it is made.
 MADE = re.compile(r"(?<![.\w])(?:tensor|index|permutation)\((?:[^()]|\([^()]*\))*\)")
