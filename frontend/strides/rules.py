@@ -271,6 +271,18 @@ def _scattered(result: torch.Tensor, args: tuple) -> tuple | None:
     return _preserved(x) if repeats else None
 
 
+def _stacked(result: torch.Tensor, args: tuple) -> tuple | None:
+    """A view of the tensors joined along that dimension, which are channels-last where all are. Along a new last one, as promised."""
+    tensors, dim, rank = args[0], args[1] if len(args) > 1 else 0, result.dim() - 1
+    if dim in (rank, -1):
+        return None
+    shape = list(tensors[0].shape)
+    shape[dim % (rank + 1)] *= len(tensors)
+    last = rank in (4, 5) and all(map(_is_channels_last, tensors))
+    joined = (order.channels_last if last else order.row_major)(shape)
+    return order.viewed_strides(shape, joined, result.shape)
+
+
 def _viewed(result: torch.Tensor, args: tuple) -> tuple | None:
     return order.viewed_strides(args[0].shape, args[0].stride(), result.shape)
 
@@ -383,6 +395,7 @@ EXACT: dict[Any, Rule] = {
     aten.hardtanh.default: like(0),
     aten.nan_to_num.default: like(0),
     aten.full_like.default: _like_first,
+    aten.stack.default: _stacked,
     aten.expand.default: _expanded,
     aten.view.default: _viewed,
     aten._unsafe_view.default: _viewed,

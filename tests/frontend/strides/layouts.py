@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch._dispatch.python import enable_python_dispatcher
 from torch._dynamo.source import ConstantSource
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
@@ -44,8 +45,9 @@ def walked(x: Any) -> tuple | None:
 
 
 def fakes(op: Any, args: tuple, kwargs: dict, dynamic: bool, mended: bool = True) -> list:
-    """What tracing makes of a call."""
-    mode = FakeTensorMode(allow_non_fake_inputs=True, shape_env=ShapeEnv() if dynamic else None)
+    """What tracing makes of a call: under Python's dispatcher, as AOTAutograd has it, and without a memory of others' calls."""
+    with torch._dynamo.config.patch(fake_tensor_cache_enabled=False):
+        mode = FakeTensorMode(allow_non_fake_inputs=True, shape_env=ShapeEnv() if dynamic else None)
     count = iter(range(100))
 
     def fake(x: Any) -> Any:
@@ -55,9 +57,10 @@ def fakes(op: Any, args: tuple, kwargs: dict, dynamic: bool, mended: bool = True
 
     fake_args, fake_kwargs = tree_map(fake, (args, kwargs))
     if not mended:
-        with mode:
+        with enable_python_dispatcher(), mode:
             return tree_leaves(op(*fake_args, **fake_kwargs))
-    with with_eager_strides([x for x in tree_leaves((fake_args, fake_kwargs)) if isinstance(x, torch.Tensor)]), mode:
+    tensors = [x for x in tree_leaves((fake_args, fake_kwargs)) if isinstance(x, torch.Tensor)]
+    with with_eager_strides(tensors), enable_python_dispatcher(), mode:
         return tree_leaves(op(*fake_args, **fake_kwargs))
 
 

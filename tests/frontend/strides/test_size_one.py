@@ -65,6 +65,14 @@ def views(x: torch.Tensor) -> Iterator[Callable[[Any], Any]]:
     yield lambda x: aten.view.dtype(x, torch.int16)
 
 
+def lists(rank: int) -> Iterator[Callable[[torch.Tensor], list[torch.Tensor]]]:
+    """One tensor, it beside a row-major copy, and its first and last slices."""
+    yield lambda x: [x]
+    yield lambda x: [x, x.contiguous(), x]
+    for d in range(rank):
+        yield lambda x, d=d: [x.narrow(d, 0, 1), x.narrow(d, x.shape[d] - 1, 1)]
+
+
 def new(x: torch.Tensor) -> Iterator[Callable[[Any], Any]]:
     yield lambda x: aten.flip.default(x, [0])
     yield lambda x: aten._to_copy.default(x, dtype=torch.float64)
@@ -79,8 +87,9 @@ def new(x: torch.Tensor) -> Iterator[Callable[[Any], Any]]:
         yield lambda x, d=d: aten._softmax.default(x, d, False)
         yield lambda x, d=d: aten.cumsum.default(x, d)
         yield lambda x, d=d: aten.sort.default(x, d)
-        yield lambda x, d=d: aten.cat.default([x, x], d)
-        yield lambda x, d=d: aten.stack.default([x, x], d)
+        for parts in lists(x.dim()):
+            yield lambda x, d=d, parts=parts: aten.cat.default(parts(x), d)
+            yield lambda x, d=d, parts=parts: aten.stack.default(parts(x), d)
         yield lambda x, d=d: aten.gather.default(x, d, torch.zeros(x.shape, dtype=torch.int64))
         yield lambda x, d=d: aten.index.Tensor(x, [None] * d + [ZEROS])
         yield lambda x, d=d: aten.index.Tensor(x, [ONES, *[None] * d, ZEROS])
@@ -162,6 +171,24 @@ def test_calls(all_strides, cases, fewest, part, of):
     found, compared = differences(cases(), part, of)
     assert not found, "\n".join(found[:40])
     assert compared > fewest
+
+
+def stacks() -> Iterator[Case]:
+    """Parts of channels-last images, joined along each dimension."""
+    for shape in ((1, 3, 4, 5), (2, 1, 1, 4), (2, 3, 1, 4), (1, 2, 3, 1, 4)):
+        formats = {4: torch.channels_last, 5: torch.channels_last_3d}
+        x = torch.rand(shape).contiguous(memory_format=formats[len(shape)])
+        for part, d, op in itertools.product(
+            lists(len(shape)), range(len(shape)), (aten.stack.default, aten.cat.default)
+        ):
+            yield lambda x=x, part=part, d=d, op=op: (f"{op} {d}", lambda x: op(part(x), d), (x,), {})
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_stacks(all_strides, dynamic):
+    found, compared = differences(stacks(), 0, 1, dynamic)
+    assert not found, "\n".join(found[:40])
+    assert compared > 200
 
 
 @pytest.mark.full
