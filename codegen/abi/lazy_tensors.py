@@ -31,7 +31,7 @@ def is_traced_zero(fake: torch.Tensor) -> bool:
 
 def is_batched(x: Any) -> bool:
     """Whether it is a tensor that stands for several, in the way of autograd's `is_grads_batched`."""
-    ask = batch_question()
+    ask = batch_test()
     return ask is not None and isinstance(x, torch.Tensor) and ask(x)
 
 
@@ -42,7 +42,7 @@ def in_memory(x: torch.Tensor) -> torch.Tensor:
     return x.resolve_conj().resolve_neg()
 
 
-def out_of_memory(x: torch.Tensor) -> torch.Tensor:
+def zeros_without_memory(x: torch.Tensor) -> torch.Tensor:
     """Zeros without memory, laid out as `x` is: eager's next operator gives such a gradient other strides than one in memory."""
     elements = (
         1 + sum((size - 1) * stride for size, stride in zip(x.shape, x.stride(), strict=True)) if x.numel() else 0
@@ -61,15 +61,16 @@ def zero_test() -> Callable[[torch.Tensor], bool]:
 
 
 @reach("batched-gradients", instead="a backward pass with is_grads_batched raises", apart=True)
-def batch_question() -> Callable[[torch.Tensor], bool]:
-    """PyTorch's own. Autograd's batches are other tensors than those of torch.func.vmap."""
+def batch_test() -> Callable[[torch.Tensor], bool]:
+    """PyTorch's own test, is_legacy_batchedtensor. Autograd's batches are other tensors than those of torch.func.vmap."""
     ask = torch._C._functorch.is_legacy_batchedtensor  # pyright: ignore[reportAttributeAccessIssue]
     x = torch.zeros(2, requires_grad=True)
     asked: list[bool] = []
-    with torch.inference_mode(False), torch.enable_grad():  # where no thread starts, it is asked in the caller's
+    # The caller may be in inference mode. Autograd gets `y` as both ends, so that it runs no node: anomaly mode would look at one.
+    with torch.inference_mode(False), torch.enable_grad():
         y = x * 1
         y.register_hook(lambda gradient: asked.append(ask(gradient)))
-        torch.autograd.grad(y, y, torch.ones(3, 2), is_grads_batched=True)  # no node runs: anomaly mode looks at those
+        torch.autograd.grad(y, y, torch.ones(3, 2), is_grads_batched=True)
     if ask(x) or asked != [True]:
         raise Missing("it is answered in another way")
     return ask

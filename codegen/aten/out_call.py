@@ -4,8 +4,8 @@
     %out = aoti_torch_empty_strided(...)       as the result's type says
     aoti_torch_cpu_addmm_out(%out, %bias, %x, %y, 0.5, 2.0)
 
-The dtype is that tensor's, so a number may be an integer. The new tensor becomes the result where the routine succeeds.
-Where it fails, the operator itself is called from Python.
+The routine takes beta and alpha as doubles. An integer of the graph's is passed so, too: the dtype of the result is that of the given tensor.
+Where it succeeds, that tensor is the result. Where it fails, it is dropped, and the operator is called from Python.
 """
 
 from collections.abc import Sequence
@@ -32,7 +32,7 @@ OUT = {aten.addmm.default: aten.addmm.out, aten.baddbmm.default: aten.baddbmm.ou
 
 
 def out_call(frame: Frame, op: Any, function: Any, operands: Sequence[HostBuffer | Number]) -> NativeCall:
-    """The call. Writes nothing yet; raises NotNative."""
+    """The call. Writes no text yet: `write` of the result writes the call, `take` what follows its success. Raises NotNative."""
     if function not in OUT:
         raise NotNative("another operator")
     kinds, device = check(function, op), one_device(op)
@@ -40,7 +40,7 @@ def out_call(frame: Frame, op: Any, function: Any, operands: Sequence[HostBuffer
     if routines(device).get(name) != ("AtenTensorHandle",) * 4 + ("double",) * 2:
         raise NotNative("the C shim has no routine for it")
     if computes_otherwise(OUT[function]):
-        raise NotNative(f"{OUT[function]}, in whose place it is called, has a kernel that is not PyTorch's")
+        raise NotNative(f"{OUT[function]}, which the routine calls, has a kernel that is not PyTorch's")
     given = [value for _, value in given_arguments(function, op)]
     steps = [
         convert(frame, value, operands)

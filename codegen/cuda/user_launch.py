@@ -1,7 +1,9 @@
 """Launches of a user's Triton kernels in a host program, in place of calls from Python.
 
-What the kernel writes are new tensors, which begin as copies of what it is given. Where an address is no multiple of 16, as the code expects it, the
-status is 1, and the call is made from Python, where Triton compiles other code.
+    y = kernel(x, y, n), which writes to y      y' = copy of y; launch kernel(x, y', n); y' is the result
+
+A tensor that the kernel writes to is copied first, and the copy is a result: ops of the IR write to no operand. The compiled code takes addresses for
+multiples of 16. Where one is not, nothing is launched and the status is 1: Python makes the call, and Triton compiles other code.
 """
 
 import json
@@ -26,7 +28,7 @@ Operands = Sequence[HostBuffer | Number]
 
 
 def triton_call(frame: Frame, op: Any, operands: Operands) -> NativeCall:
-    """The launch of the kernel that `op` calls. Writes nothing yet; raises NotNative."""
+    """The launch of the kernel that `op` calls. Writes no text yet. Raises NotNative."""
     _, given = aten_arguments.parse(attribute_value(op.attributes["args"]))
     tensors, numbers = dict(given["tensors"]["dict"]), dict(given["numbers"]["dict"])
     gpus = {info_of(op.operands[x["$"]]).device for x in tensors.values()}
@@ -54,7 +56,9 @@ def constants_of(given: dict[str, Any]) -> dict[str, Any]:
 
 
 def number_kind(op: Any, x: Any) -> Any:
-    """What a number is to the kernel: itself, or a symbol where each call gives it. Of operands only floats have one: others are truth values."""
+    """A number as the kernel is compiled for it: itself, or a Symbol where it is known at the call alone, as a size or a float64 operand.
+
+    Raises NotNative for a boolean operand, for which Triton compiles code of its own."""
     if isinstance(x, dict) and "$" in x:
         if info_of(op.operands[x["$"]]).dtype != torch.float64:
             raise NotNative("a truth value depends on data")
@@ -92,7 +96,7 @@ class Writer:
         grid = [step()[0] for step in self.grid]
         before = dict(frame.sizes.bound), dict(frame.sizes.known)
         go, done = text.fresh("go"), text.fresh("done")
-        text.line(f"br i1 {self.crooked(addresses)}, label %{done}, label %{go}")
+        text.line(f"br i1 {self.misaligned(addresses)}, label %{done}, label %{go}")
         text.block(go)
         for name, result, place in zip(self.written, self.op.results, places, strict=True):
             addresses[name] = self.copy(name, addresses[name], info_of(result), place)
@@ -106,7 +110,7 @@ class Writer:
         text.block(done)
         return frame.load("i32", status, "status")
 
-    def crooked(self, addresses: dict[str, str]) -> str:
+    def misaligned(self, addresses: dict[str, str]) -> str:
         """Whether the address of a tensor that the kernel only reads is no multiple of 16."""
         text, bits = self.frame.text, "0"
         for name, address in addresses.items():
@@ -137,7 +141,7 @@ class Writer:
         cuda_launch.check(frame, launched)
 
     def value(self, name: str, type_: str, value: Any, addresses: dict[str, str]) -> str:
-        """A parameter, as what is stored into its slot."""
+        """A parameter as LLVM text, type and value, to be stored into its slot. A float that is known is written as the integer of its bits."""
         if name in addresses:
             return f"ptr {addresses[name]}"
         given: Any = self.numbers.get(name)

@@ -1,4 +1,4 @@
-"""ATen calls in a host program: by a routine of the C shim, by the dispatcher, or from Python with real tensors.
+"""ATen calls in a host program: by a routine of the C shim, by the dispatcher, or from Python.
 
 The first two are native calls, which say only that they failed. A call that failed is then made again from Python, so that the
 user sees PyTorch's own exception. That second call stands at the end of the program's code, away from what usually runs.

@@ -304,10 +304,15 @@ def constant_text(value: float | int | bool, dtype: torch.dtype) -> str:
 
 
 def read_constant(text: str) -> float | int | bool:
-    """The number that `constant_text` wrote."""
+    """The number that `constant_text` wrote. Raises ValueError where the text is none of its."""
     if text in ("true", "false"):
         return text == "true"
-    return float.fromhex(text) if "0x" in text or "inf" in text or "nan" in text else int(text)
+    try:
+        return float.fromhex(text) if "0x" in text or "inf" in text or "nan" in text else int(text)
+    except ValueError:
+        raise ValueError(
+            f"'{text[:40]}' is no number: true, false, an int, or a float as float.hex writes it, 0x1.8p+1"
+        ) from None
 
 
 def number_of(value: ir.Value) -> float | int | bool | None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from mlirc.codegen.abi.lazy_tensors import out_of_memory
+from mlirc.codegen.abi.lazy_tensors import zeros_without_memory
 from mlirc.frontend.torch_compat.fake_tensors import storage_id
 
 Outputs = Sequence[tuple[str, Any]]
@@ -17,7 +17,7 @@ READ: dict[str, Callable[[Any], Any]] = {
     "result": lambda x: x,
     "item": lambda x: x.item(),
     "truth": lambda x: bool(x.item()),
-    "zeros": out_of_memory,
+    "zeros": zeros_without_memory,
     "alias": torch.ops.aten.alias.default,  # a tensor object of its own
 }
 

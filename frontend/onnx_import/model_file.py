@@ -72,7 +72,7 @@ def _mapped(t: Any, folder: Path) -> torch.Tensor:
     if not path.is_relative_to(folder) or not path.is_file():
         raise OnnxValueError(f"its file '{told.get('location', '')}' is not in the model's folder")
     dtype = dtype_of(t.data_type)
-    if t.data_type not in DTYPES or t.data_type > 20:
+    if t.data_type not in DTYPES or t.data_type > 20:  # 21 on are int4, uint4 and smaller ones
         raise OnnxValueError("integers of fewer than 8 bits in a file beside the model")
     count = int(np.prod(t.dims, dtype=np.int64))
     start, size = int(told.get("offset", 0)), count * dtype.itemsize
@@ -153,6 +153,7 @@ def input_dtype(v: Any) -> torch.dtype:
 
 
 EXAMPLES = (6, 10, 14, 22, 26, 34, 38, 46)
+"""Sizes of example inputs where the file has names for them: even, unlike each other, and no small powers of two, which stand in graphs as numbers."""
 
 
 def input_sizes(v: Any, known: dict[str, int]) -> tuple[list[int], dict[int, str]]:

@@ -22,34 +22,36 @@ with needed("storage-identity"):
 
 
 def storage_id(x: torch.Tensor) -> int:
-    """What tensors of the same memory have alike, fake ones and those of torch.func's transforms too. Raises NotImplementedError for one without."""
-    inside = of_transform()
-    return (x if inside is None else inside(x)).untyped_storage()._cdata
+    """A number that two tensors share where they share memory, fake tensors and those of torch.func's transforms too.
+
+    Raises NotImplementedError for a tensor without a storage, as a sparse one is."""
+    unwrap = transform_unwrapper()
+    return (x if unwrap is None else unwrap(x)).untyped_storage()._cdata
 
 
 @reach(
     "transformed-tensors",
     instead="a graph with torch.func's transforms and a masked attention, or a write, runs in eager",
 )
-def of_transform() -> Callable[[torch.Tensor], torch.Tensor]:
-    """Gives the tensor that a transform's is made of: Dynamo's graph has values of torch.func.grad and torch.vmap, which have no storage."""
+def transform_unwrapper() -> Callable[[torch.Tensor], torch.Tensor]:
+    """A function from a tensor of torch.func.grad or torch.vmap to the tensor within: Dynamo's graph has the first, which have no storage."""
     wraps: Any = torch._C._functorch  # type: ignore[attr-defined]
     kept: list[torch.Tensor] = []
     x = torch.zeros(2)
     torch.vmap(kept.append, out_dims=None)(x)
 
-    def inside(x: torch.Tensor) -> torch.Tensor:
+    def unwrap(x: torch.Tensor) -> torch.Tensor:
         while wraps.is_functorch_wrapped_tensor(x):
             x = wraps.get_unwrapped(x)
         return x
 
-    if inside(kept[0]) is not x:
-        raise Missing("a transform's tensor is not what it was made of")
-    return inside
+    if unwrap(kept[0]) is not x:
+        raise Missing("the tensor within is another")
+    return unwrap
 
 
 def is_view(x: Any) -> bool:
-    """Whether autograd takes it for a view of another tensor."""
+    """Whether autograd takes a tensor for a view of another one."""
     return x._is_view()
 
 

@@ -20,6 +20,7 @@ REORDER = "mkldnn._reorder_convolution_weight.default"
 CONVOLVE = "mkldnn._convolution_pointwise.default"
 CONVOLVE_BINARY = "mkldnn._convolution_pointwise.binary"
 CALLS = (REORDER, CONVOLVE, CONVOLVE_BINARY)
+# the arguments behind a convolution's window: no activation; an addition, and no activation
 AFTER = {CONVOLVE: ["none", [], ""], CONVOLVE_BINARY: ["add", None, None, [], None]}
 LARGEST = 1 << 20  # of strides, paddings and dilations
 DTYPES = (torch.float32, torch.bfloat16)
@@ -38,7 +39,7 @@ def verify_packed_weights(functions: dict[str, Any]) -> None:
 
 
 def _verify(function: Any, frozen: list[Window | None]) -> list[Window | None]:
-    """What each value that it returns is packed for, None for tensors in memory. `frozen`: the last arguments."""
+    """What the function's results are packed for, None for tensors in memory. `frozen` has the same of its last arguments, the results of @prepare."""
     block = function.regions[0].blocks[0]
     known: dict[ir.Value, Window | None] = {}
     arguments = list(block.arguments)
@@ -64,7 +65,9 @@ def _verify_op(op: Any, known: dict[ir.Value, Window | None]) -> None:
         _convolution(op, called, known)
     elif name != "mlirc.release":
         for x in (*op.operands, *op.results):
-            expect(not is_packed(x), op, "reads weights that oneDNN packed", "a convolution of oneDNN's reads them")
+            expect(
+                not is_packed(x), op, "reads weights that oneDNN packed", "only a convolution of oneDNN may read them"
+            )
 
 
 def is_packed(x: ir.Value) -> bool:

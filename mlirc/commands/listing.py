@@ -80,13 +80,18 @@ def _overloads(cls: Any) -> list[str]:
 
 def _fields(cls: Any) -> dict[str, list[str]]:
     """What an op's class declares, those of its base classes first. A list of operands or results ends with "..."."""
+    from mlirc.dialects.core.dialect import ListOp
+
+    if issubclass(cls, ListOp):
+        return {"operands": ["any"], "attributes": ["as said above"], "results": ["any"]}
     declared: dict[str, Any] = {}
     for base in reversed(cls.__mro__):
         declared |= {name: str(kind) for name, kind in inspect.get_annotations(base).items()}
     found: dict[str, list[str]] = {"operands": [], "attributes": [], "results": []}
     for name, kind in declared.items():
+        is_attribute = "Attr" in kind or kind == "typing.Any"
         what = (
-            "attributes" if "Attr" in kind else "results" if "Result" in kind else "operands" if "Value" in kind else ""
+            "attributes" if is_attribute else "results" if "Result" in kind else "operands" if "Value" in kind else ""
         )
         if what:
             found[what].append(name + ("..." if "Sequence" in kind else ""))

@@ -87,6 +87,10 @@ def test_what_jumps_gets_rounded_operands(name, dtype):
         y = y.where(~(x * y).isnan(), 1).where(~x.isnan(), 1)
         x = x.nan_to_num(1)
     others = [torch.ones_like(x) + x.nan_to_num(0.5, 0.5, 0.5) % 3 for _ in range(arity(cls) - 1)]
+    try:
+        cls.reference(x, *others)
+    except NotImplementedError:
+        pytest.skip(f"eager has no {name} of {dtype}")
 
     def f(x, y, *others):
         return [cls.reference(x * y, *others)]
