@@ -153,7 +153,7 @@ def input_dtype(v: Any) -> torch.dtype:
 
 
 EXAMPLES = (6, 10, 14, 22, 26, 34, 38, 46)
-"""Sizes of example inputs where the file has names for them: even, unlike each other, and no small powers of two, which stand in graphs as numbers."""
+"""Sizes of example inputs where the file has names for them: even, unlike each other, no powers of two, which stand in graphs as numbers."""
 
 
 def input_sizes(v: Any, known: dict[str, int]) -> tuple[list[int], dict[int, str]]:

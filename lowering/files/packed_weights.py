@@ -39,7 +39,7 @@ def verify_packed_weights(functions: dict[str, Any]) -> None:
 
 
 def _verify(function: Any, frozen: list[Window | None]) -> list[Window | None]:
-    """What the function's results are packed for, None for tensors in memory. `frozen` has the same of its last arguments, the results of @prepare."""
+    """What the function's results are packed for, None for tensors in memory. `frozen` has that of its last arguments, results of @prepare."""
     block = function.regions[0].blocks[0]
     known: dict[ir.Value, Window | None] = {}
     arguments = list(block.arguments)
