@@ -5,7 +5,7 @@ python tests/opinfo/python_calls.py --ops dist,renorm --dynamic
 python tests/opinfo/python_calls.py --direction forward --dtype uint8 --dtype bfloat16 --shard 3/8
 
 A native call that failed, so that it was made again from Python, counts too. What the list cannot tell stands after it: samples that eager
-refuses, samples that fail compiled alone, graphs that run in eager, and samples of which no graph was captured.
+refuses, samples that fail compiled alone, graphs that run in eager, and operators of samples of which no graph was captured.
 """
 
 import collections
@@ -115,8 +115,7 @@ def main(ops: str, shard: str, direction: tuple[str, ...], dtype: tuple[str, ...
     found: dict[tuple[str, str], set[str]] = collections.defaultdict(set)
     samples: Counter[str] = Counter()
     not_seen: dict[str, dict[str, set[str]]] = {
-        "failed": collections.defaultdict(set),
-        "ran in eager": collections.defaultdict(set),
+        name: collections.defaultdict(set) for name in ("failed", "ran in eager", "without a graph")
     }
     for (name, way, dtype, _), seen in _results(cases, workers):
         subject = f"{name} {str(dtype).removeprefix('torch.')} {way}"
@@ -126,7 +125,8 @@ def main(ops: str, shard: str, direction: tuple[str, ...], dtype: tuple[str, ...
             if (called, why) not in found:
                 print(f"{subject} is the first with {called}: {why}", file=sys.stderr, flush=True)
             found[called, why].add(subject)
-        for what, reasons in (("failed", seen.failed), ("ran in eager", seen.eager)):
+        uncaptured = ["TorchDynamo captured none"] * bool(seen.samples["without a graph"])
+        for what, reasons in zip(not_seen, (seen.failed, seen.eager, uncaptured), strict=True):
             for why in reasons:
                 print(f"{subject} {what}: {why}", file=sys.stderr, flush=True)
                 not_seen[what][why].add(subject)
