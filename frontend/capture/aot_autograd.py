@@ -16,6 +16,7 @@ from mlirc.frontend.budget import pace
 from mlirc.frontend.cache.trace_cache import CachedTrace
 from mlirc.frontend.capture.associative_scans import expand_scans
 from mlirc.frontend.capture.attention_masks import SDPA, drop_known_masks
+from mlirc.frontend.capture.complex.conjugates import cancel_conjugates
 from mlirc.frontend.capture.complex.pairs import pair_complex
 from mlirc.frontend.capture.complex.parts import compute_conjugates, split_complex
 from mlirc.frontend.capture.flex_attention import expand_flex_attention
@@ -179,6 +180,7 @@ def adapt(kind: str, gm: GraphModule, inputs: Sequence[Any]) -> None:
     name_random_states(gm)
     split_complex(gm)
     pair_complex(gm)
+    cancel_conjugates(gm)
     compute_conjugates(gm)
     if kind == "inference":
         check(gm)
