@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from mlirc.codegen.llvm.machine_code import compile_ir
-from mlirc.codegen.runtime.native_runtime import idle_arenas_slot
+from mlirc.codegen.runtime import native_runtime
 from mlirc.dialects.core import symbols
 from mlirc.dialects.core.bindings import ir
 from mlirc.dialects.core.memory_ops import arenas, set_arenas
@@ -234,6 +234,7 @@ class Guards:
         for x in self.held:
             x.free()
         self.held.clear()
-        idle_arenas_slot().value = None  # the host program put the arena there
+        idle = ctypes.c_void_p.from_address(native_runtime.address("idle_arenas"))
+        idle.value = None  # the host program put the arena there
         self.records.clear()
         return touched

@@ -63,10 +63,10 @@ def prefetch() -> None:
     background.start(pool)
 
 
-def idle_arenas_slot() -> ctypes.c_void_p:
-    """The head of the list of idle arenas; only to be touched with the GIL held and no other Python code in between."""
+def address(name: str) -> int:
+    """The address of a function or a variable of the text, such as the head of the list of idle arenas."""
     with _lock:
-        return ctypes.c_void_p.from_address(_code().address("idle_arenas"))
+        return _code().address(name)
 
 
 @cache

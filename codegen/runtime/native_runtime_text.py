@@ -82,6 +82,47 @@ no_memory:
   ret ptr null
 }
 
+; Frees every idle arena. The list is emptied first, in one step for whoever else holds the GIL later.
+define void @free_idle_arenas() {
+entry:
+  %first = load ptr, ptr @idle_arenas
+  store ptr null, ptr @idle_arenas
+  br label %head
+head:
+  %record = phi ptr [ %first, %entry ], [ %next, %body ]
+  %none = icmp eq ptr %record, null
+  br i1 %none, label %done, label %body
+body:
+  %next = load ptr, ptr %record
+  %memory_at = getelementptr %arena, ptr %record, i32 0, i32 1
+  %memory = load ptr, ptr %memory_at
+  call void @free(ptr %memory)
+  call void @free(ptr %record)
+  br label %head
+done:
+  ret void
+}
+
+; Bytes of memory of all idle arenas.
+define i64 @idle_arena_bytes() {
+entry:
+  %first = load ptr, ptr @idle_arenas
+  br label %head
+head:
+  %record = phi ptr [ %first, %entry ], [ %next, %body ]
+  %sum = phi i64 [ 0, %entry ], [ %more, %body ]
+  %none = icmp eq ptr %record, null
+  br i1 %none, label %done, label %body
+body:
+  %next = load ptr, ptr %record
+  %bytes_at = getelementptr %arena, ptr %record, i32 0, i32 2
+  %bytes = load i64, ptr %bytes_at
+  %more = add i64 %sum, %bytes
+  br label %head
+done:
+  ret i64 %sum
+}
+
 ; Gives the tensor at %place the strides that its type promises, in place of the handle that is there.
 ; With %fresh it is another tensor in any case, of the same storage: it is a view of nothing, which a kernel's own last view may be.
 ; 0, a failure of the C shim, or -2 where its sizes or dtype are not those promised.
