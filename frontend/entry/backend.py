@@ -12,6 +12,7 @@ from mlirc.frontend.fallback import fallback
 from mlirc.frontend.options import Options, read_options
 from mlirc.frontend.report.progress import compiling
 from mlirc.frontend.torch_compat.dynamo.aot_compile import is_saving
+from mlirc.frontend.torch_compat.dynamo.stashed_objects import keep_stashed_objects
 from mlirc.frontend.torch_compat.dynamo.suppressed_guards import trace_again_with_guards
 from mlirc.frontend.torch_compat.jagged_attention import pad_jagged_attention
 from mlirc.frontend.torch_compat.scripted_models import on_skipped
@@ -36,6 +37,7 @@ def mlirc(
     `options` are those of frontend/options.py. Raises OptionError for an unknown option, before tracing. After any other error of ours the graph
     runs in eager (fallback/).
     """
+    keep_stashed_objects()
     trace_again_with_guards()
     chosen, dump = Options(dump=None), None
     try:

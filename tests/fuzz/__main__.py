@@ -29,6 +29,9 @@ def main() -> int:
     parser.add_argument("--kinds", default="", help="words, separated by commas, that names of kinds have in them")
     parser.add_argument("--shrink", type=float, default=60.0, help="seconds for each bug; 0 for not at all")
     parser.add_argument("--out", type=Path, help="a folder for what is found")
+    parser.add_argument(
+        "--freed", action="store_true", help="a write to memory of Python's that was freed is a bug, too"
+    )
     parser.add_argument("--one", type=int, help="show the program of one seed")
     parser.add_argument("--file", type=Path, help="judge a program's text")
     options = parser.parse_args()
@@ -41,6 +44,7 @@ def main() -> int:
     last = None if options.programs is None else options.seed + options.programs
     seeds = iter(range(options.seed, last)) if last is not None else itertools.count(options.seed)
     arguments = ["--device", options.device, "--kinds", options.kinds, "--shrink", str(options.shrink)]
+    arguments += ["--freed"] if options.freed else []
     results: Counter = Counter()
     findings: list[workers.Finding] = []
     pool = workers.Pool(seeds, end, arguments)

@@ -126,7 +126,8 @@ def in_thread(function: Callable, *args: Any, **kwargs: Any) -> Any:
 def _outlive_threads() -> None:
     """Enters a fake tensor mode: torch 2.11 without a GPU keeps a device guard of the first thread that does, and reads it
     once that thread has ended, which crashes under every backend. What is left of it in 2.11: a first call of torch.compile in a
-    thread ended one process in ten, in the collector, under the backends `eager` and `aot_eager` without mlirc, too."""
+    thread ended one process in ten, in the collector, under the backends `eager` and `aot_eager` without mlirc, too. Where that compiles an
+    optimizer, a cause is known (torch_compat/dynamo/stashed_objects.py)."""
     with FakeTensorMode():
         pass
 

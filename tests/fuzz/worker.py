@@ -15,6 +15,7 @@ from functools import partial
 from tests import quick_capture
 
 SHRUNK = 3  # of findings that look alike
+WRITTEN = "writes to freed memory"  # a signature (tests/freed_memory.py)
 
 
 def main() -> None:
@@ -23,6 +24,7 @@ def main() -> None:
     parser.add_argument("--kinds", default="")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--shrink", type=float, default=60.0)
+    parser.add_argument("--freed", action="store_true")
     parser.add_argument("--cache", default="off", help="a folder for compiled graphs")
     options = parser.parse_args()
     answers = os.fdopen(os.dup(1), "w")
@@ -36,8 +38,10 @@ def main() -> None:
     import torch
 
     from mlirc.frontend import statistics
+    from tests import freed_memory
     from tests.fuzz import tensors
-    from tests.fuzz.judge import DeviceLost, judge
+    from tests.fuzz.compare import Difference
+    from tests.fuzz.judge import DeviceLost, Verdict, judge
     from tests.fuzz.program import random_program
     from tests.fuzz.shrink import shrink
     from tests.fuzz.workers import CACHED, Finding, limit_memory
@@ -55,6 +59,9 @@ def main() -> None:
         answers.flush()
 
     seen: Counter = Counter()
+    if options.freed:
+        freed_memory.watch()
+    written = 0
     for line in sys.stdin:
         number, again = line.split()[0], line.split()[1:]
         seed, hits = int(number), 0
@@ -77,15 +84,21 @@ def main() -> None:
             except DeviceLost as error:
                 say(device_lost(seed, text, error.phase, options.device))
                 return
+            now = freed_memory.changed() if options.freed else 0
+            if now != written:
+                verdict = Verdict(
+                    "bug", [Difference(0, "", WRITTEN, f"{now - written}, by this program or one before it")]
+                )
+                written = now
             hits = sum(graph.cache == "hit" for graph in statistics.graphs)
             os.environ["MLIRC_CACHE_DIR"] = "off"
             if verdict.kind == "bug":
                 seen[verdict.signature] += 1
                 say({"phase": "shrunk"})
                 last, small, signature = verdict, text, verdict.signature
-                if cached and judge(text).kind != "bug":
+                if cached and verdict.signature != WRITTEN and judge(text).kind != "bug":
                     signature = f"{'warm' if again else 'cold'} cache: {signature}"
-                elif options.shrink and seen[signature] <= SHRUNK:
+                elif options.shrink and seen[signature] <= SHRUNK and signature != WRITTEN:
                     small = shrink(text, partial(_same, judge, verdict), options.shrink)
                     last = judge(small)
                 differences = [f"{d.observation}{d.path}: {d.text}" for d in (last.differences or verdict.differences)]

@@ -166,7 +166,8 @@ class Pool:
         command = [sys.executable, "-X", "faulthandler", "-m", "tests.fuzz.worker", "--cache", str(self.cache)]
         command += self.arguments
         root = Path(__file__).parents[2]
-        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=root)
+        env = os.environ | ({"PYTHONMALLOC": "malloc"} if "--freed" in self.arguments else {})
+        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=root, env=env)
         worker = Worker(process)
         self.alive.append(worker)
         self.selector.register(process.stdout, selectors.EVENT_READ, worker)  # type: ignore[arg-type]

@@ -1,0 +1,50 @@
+"""References that torch 2.11 drops without having taken them, of two dicts that each training program stashes.
+
+Dynamo loads Inductor's CUDA graphs where it first traces an optimizer, with every backend. These stash two dicts of the thread that
+loads them, for threads of autograd: `torch._C._stash_obj_in_tls`. That of 2.11 takes no reference, and drops one once the
+thread has ended. By then the dicts are freed, and what Python keeps in their memory loses 1: a reference, or the length of a string.
+"""
+
+import ctypes
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from mlirc.codegen.abi.reach import Missing, reach
+
+TREES = "torch._inductor.cudagraph_trees"
+STASHED = ("tree_manager_containers", "tree_manager_locks")
+
+_add_reference = ctypes.PYFUNCTYPE(None, ctypes.py_object)(("Py_IncRef", ctypes.pythonapi))
+
+
+def keep_stashed_objects() -> None:
+    """Gives the stash of this thread its references, where it has none. To be called in each thread that compiles, after Dynamo has traced."""
+    if TREES in sys.modules and (held := thread_local_objects()) is not None:
+        for name in STASHED:
+            add_missing_reference(held(), name)
+
+
+def add_missing_reference(held: Any, name: str) -> None:
+    """Adds a reference to this thread's attribute of a threading.local, where nothing but that attribute has one."""
+    alone = threading.local()
+    alone.x = {}
+    if name in vars(held) and references(held, name) == references(alone, "x"):
+        _add_reference(getattr(held, name))
+
+
+def references(held: Any, name: str) -> int:
+    return sys.getrefcount(getattr(held, name))
+
+
+@reach(
+    "stashed-objects",
+    instead="the end of a thread that compiled the first optimizer spoils Python's memory in torch 2.11, as with every backend",
+)
+def thread_local_objects() -> Callable[[], threading.local]:
+    """What gives the threading.local that has the stashed objects. Asked where TREES is loaded."""
+    trees: Any = sys.modules[TREES]
+    if not isinstance(trees.local, threading.local):
+        raise Missing("what is stashed is no thread's own")
+    return lambda: trees.local
