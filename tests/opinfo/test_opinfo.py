@@ -1,13 +1,14 @@
 """Every operator of PyTorch's own OpInfo database, forward and backward: no failure where aot_eager passes.
 
 A sixteenth of the operators, always the same, runs in `make test`; the rest is marked `full`.
-`python tests/opinfo/report.py` lists what fails, without pytest.
+`python tests/opinfo/report.py` lists what fails, without pytest, and `python tests/opinfo/python_calls.py` what is called from Python.
 """
 
 from pathlib import Path
 
 import pytest
 
+from mlirc.frontend import statistics
 from tests.opinfo import sweep
 
 SOME = {sweep.key(op) for op in sweep.operators(shard=0, shards=16)}
@@ -23,7 +24,14 @@ def read_known_failures() -> dict[tuple[str, str], str]:
     return known
 
 
+def read_known_python_calls() -> dict[str, str]:
+    """operator -> reason."""
+    lines = Path(__file__).with_name("known_python_calls.txt").read_text().splitlines()
+    return dict(line.split(maxsplit=1) for line in lines if line.strip() and not line.startswith("#"))
+
+
 KNOWN_FAILURES = read_known_failures()
+KNOWN_PYTHON_CALLS = read_known_python_calls()
 CASES = [(op, way) for op in sweep.operators() for way in sweep.DIRECTIONS if sweep.dtype_of(op, way)]
 
 
@@ -57,8 +65,13 @@ DTYPE_CASES = [
 @pytest.mark.full
 @pytest.mark.parametrize(("op", "direction", "dtype", "dynamic"), DTYPE_CASES)
 def test_operator_in_every_dtype(op, direction, dtype, dynamic):
+    """Its results are eager's, and no operator is called from Python that known_python_calls.txt does not list."""
+    statistics.reset()
     failure = sweep.check(op, direction, "mlirc", {"fallback": "error"}, dtype, dynamic)
     assert failure is None, f"{failure}\n{failure.details}"
+    called = {name: why for graph in statistics.graphs for name, (_, why) in graph.through_python.items()}
+    unknown = {name: why for name, why in called.items() if name not in KNOWN_PYTHON_CALLS}
+    assert not unknown, f"called from Python: {unknown}"
 
 
 def test_known_failures_name_operators_that_exist():
