@@ -7,6 +7,7 @@ are inputs. A gradient of that gradient raises, or is None or zeros where none o
 """
 
 from collections.abc import Callable, Collection, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -14,6 +15,7 @@ from torch.compiler import disable
 
 from mlirc.codegen.abi.lazy_tensors import is_batched
 from mlirc.frontend.torch_compat.aot_autograd import compiled_autograd
+from mlirc.frontend.torch_compat.aot_autograd.gradient_strides import laying_out_batches
 from mlirc.frontend.torch_compat.aot_autograd.undefined_tangents import (
     give_zeros_to_compiled_autograd,
     has_plain_tensors,
@@ -82,7 +84,8 @@ def differentiate_with(node: Any, differentiate: Differentiate, leave_out: Leave
         gradients = list(gradients)
 
         def once() -> Any:
-            with torch.no_grad():
+            around = laying_out_batches() if any(map(is_batched, gradients)) else nullcontext()
+            with torch.no_grad(), around:
                 return first(ctx, *([list(gradients)] if boxed else gradients))
 
         return differentiate(ctx, gradients, once)

@@ -2,8 +2,8 @@
 
 AOTAutograd copies a gradient that a backward graph gets into the strides that it expects, where it has others. It expects those of a view of the
 result, and views have other strides in dimensions of size 1: a batch of one image would be copied in each step. Under vmap, as in
-torch.autograd.grad(is_grads_batched=True), that copy raises. Where the metadata are not as expected, AOTAutograd copies as it does under
-`aot_eager`.
+torch.autograd.grad(is_grads_batched=True), that copy raises: such gradients are laid out by views and a copy that is a new tensor. Where the
+metadata are not as expected, AOTAutograd copies as it does under `aot_eager`.
 
 One image that lies channels-last is traced as such: by the strides of the view, (7, 1, 42, 7), operators would take it for a row-major one, and with
 symbolic sizes AOTAutograd would ask for that.
@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from torch._prims_common import make_channels_last_strides_for, make_contiguous_strides_for
 
+from mlirc.codegen.abi.lazy_tensors import is_batched
 from mlirc.codegen.abi.reach import reach
 from mlirc.frontend.torch_compat.aot_autograd.replaced_function import replacing
 from mlirc.frontend.torch_compat.dynamo.symbolic_shapes import statically_known_true
@@ -52,6 +53,34 @@ def as_image(x: Any) -> Any:
         return x
     last = make_channels_last_strides_for(size)
     return x.detach().as_strided(size, last, x.storage_offset()) if same(size, stride, last) else x
+
+
+def laying_out_batches() -> AbstractContextManager[None]:
+    """Within, AOTAutograd lays out gradients that stand for several."""
+    around = batches_laid_out()
+    return nullcontext() if around is None else around()
+
+
+@reach(
+    "batched-tangents",
+    instead="batched gradients raise where a backward graph wants other strides and an input is gone",
+)
+def batches_laid_out() -> Callable[[], AbstractContextManager[None]]:
+    import torch._dynamo  # noqa: F401  # imports the next one in its order
+    from torch._functorch._aot_autograd import runtime_wrappers
+
+    def other(plain: Callable) -> Callable:
+        return lambda x, wanted: in_order_of(x, wanted.stride) if is_batched(x) and wanted.stride else plain(x, wanted)
+
+    return replacing(runtime_wrappers, "coerce_to_expected_memory_format", other)
+
+
+def in_order_of(x: torch.Tensor, strides: Sequence[int]) -> torch.Tensor:
+    """A gradient that stands for several, with its dimensions in the order of these strides: it may not be written to a tensor that does not."""
+    if x.stride() == tuple(strides):
+        return x
+    slowest_first = sorted(range(x.dim()), key=lambda d: strides[d], reverse=True)
+    return x.permute(slowest_first).contiguous().permute([slowest_first.index(d) for d in range(x.dim())])
 
 
 def ask_for_order_alone() -> None:

@@ -156,3 +156,39 @@ def test_the_gradient_of_channels_last_images_is_channels_last(images, pad, dyna
         (g,) = torch.autograd.grad(y, x, torch.ones_like(y))
         strides.append(g.stride()[1:])
     assert strides[0] == strides[1] == (1, 35, 7)
+
+
+LAID_OUT = {
+    "transposed": lambda x: x.mT,
+    "permuted": lambda x: x.permute(2, 0, 3, 1),
+    "channels-last": lambda x: x.to(memory_format=torch.channels_last),
+    "reversed": lambda x: x.permute(3, 2, 1, 0),
+    "row-major": lambda x: x,
+    "of size 1": lambda x: x[:1].permute(0, 3, 1, 2),
+}
+OF_GONE = {
+    "products": lambda x: x * x.sin(),
+    "a matmul": lambda x: x @ x.mT,
+    "rows": lambda x: x.softmax(1).cumsum(-1),
+    "sums": lambda x: (x.sum(0, keepdim=True).exp(), x.amax(-1)),
+    "elements": lambda x: x[:, torch.tensor([0, 1, 1])] * x[:, 1:2],
+    "views": lambda x: (x.transpose(1, 2) * 2, x.flip(0).reshape(-1)),
+}
+
+
+@pytest.mark.parametrize("laid_out", LAID_OUT)
+@pytest.mark.parametrize("body", OF_GONE)
+def test_of_an_input_that_is_gone(body, laid_out):
+    """Its graph cannot run again: the gradients are the backward graph's, whatever strides that wants."""
+
+    def gradients(f):
+        w = torch.randn(2, 3, 4, 5, generator=torch.Generator().manual_seed(0), requires_grad=True)
+        results = f(LAID_OUT[laid_out](w * 2))
+        results = results if isinstance(results, tuple) else (results,)
+        generator = torch.Generator().manual_seed(1)
+        several = [torch.randn(3, *y.shape, generator=generator) for y in results]
+        return torch.autograd.grad(results, w, several, is_grads_batched=True)
+
+    f = OF_GONE[body]
+    torch._dynamo.reset()
+    torch.testing.assert_close(gradients(torch.compile(f, backend="mlirc")), gradients(f), check_stride=True)
