@@ -70,9 +70,17 @@ def batches_laid_out() -> Callable[[], AbstractContextManager[None]]:
     from torch._functorch._aot_autograd import runtime_wrappers
 
     def other(plain: Callable) -> Callable:
-        return lambda x, wanted: in_order_of(x, wanted.stride) if is_batched(x) and wanted.stride else plain(x, wanted)
+        return lambda x, wanted: in_order_of(x, strides_of(wanted, x.shape)) if is_batched(x) else plain(x, wanted)
 
     return replacing(runtime_wrappers, "coerce_to_expected_memory_format", other)
+
+
+def strides_of(wanted: Any, size: Sequence[int]) -> Sequence[int]:
+    """The strides that AOTAutograd asks for, of a gradient of these sizes. Under vmap only the row-major format can be asked about."""
+    if wanted.stride is not None:
+        return wanted.stride
+    last = wanted.memory_format in (torch.channels_last, torch.channels_last_3d)
+    return (make_channels_last_strides_for if last else make_contiguous_strides_for)(size)
 
 
 def in_order_of(x: torch.Tensor, strides: Sequence[int]) -> torch.Tensor:
