@@ -79,8 +79,10 @@ def strides_of(wanted: Any, size: Sequence[int]) -> Sequence[int]:
     """The strides that AOTAutograd asks for, of a gradient of these sizes. Under vmap only the row-major format can be asked about."""
     if wanted.stride is not None:
         return wanted.stride
-    last = wanted.memory_format in (torch.channels_last, torch.channels_last_3d)
-    return (make_channels_last_strides_for if last else make_contiguous_strides_for)(size)
+    make: Any = make_contiguous_strides_for
+    if wanted.memory_format in (torch.channels_last, torch.channels_last_3d):
+        make = make_channels_last_strides_for
+    return make(size)
 
 
 def in_order_of(x: torch.Tensor, strides: Sequence[int]) -> torch.Tensor:
