@@ -1,7 +1,7 @@
 """What the functions of every kernel share: the entry, what libgomp's threads run, the frame, and how the body reads its arguments.
 
 func.func @kernel_0(%args) -> i64                       entry_text: the frame, threads, scratch; calls the body
-llvm.func @kernel_0_part(%frame)                        PART_FUNCTION, with LIBGOMP declared
+llvm.func @kernel_0_part(%frame)                        part_text, with LIBGOMP declared: what each thread of the team runs
 llvm.func @kernel_0_body(%frame, %thread, %threads)     its writer begins with load_slots, and takes thread_part of its iterations
 """
 
@@ -18,8 +18,9 @@ from mlirc.lowering.kernel.nodes import Kernel
 from mlirc.lowering.target import CpuTarget
 
 # slots of the frame: the arguments' address, the number of a check that failed, where threads leave partial results or count
-# chunks, the number of the next group of panels to be taken; two of emitter/scratch.py; how many threads have work
-STATUS, PARTIAL, NEXT, ACTIVE, FRAME_SLOTS = 1, 2, 3, 6, 7
+# chunks, the number of the next group of panels to be taken; two of emitter/scratch.py; how many threads have work; the calling
+# thread's floating-point mode
+STATUS, PARTIAL, NEXT, ACTIVE, MODE, FRAME_SLOTS = 1, 2, 3, 6, 7, 8
 
 
 def shared_memory(e: VectorEmitter) -> Value:
@@ -116,6 +117,8 @@ def entry_text(
         part = b.emit(f"llvm.mlir.addressof @{name}_part : !llvm.ptr", torch.int64)
         active = b.emit(f"llvm.getelementptr {frame}[{ACTIVE}] : (!llvm.ptr) -> !llvm.ptr, i64", torch.int64)
         e.lines.append(f"llvm.store {threads}, {active} : i64, !llvm.ptr")
+        mode = b.emit(f"llvm.getelementptr {frame}[{MODE}] : (!llvm.ptr) -> !llvm.ptr, i64", torch.int64)
+        e.lines.append(_mode_to_memory(target, mode))
         count = b.emit(f"arith.trunci {team} : i64 to i32", torch.int32)
         flags = e.builder(torch.int32).constant(0, torch.int32)
         e.lines.append(
@@ -141,8 +144,27 @@ LIBGOMP = [
 
 BARRIER = "llvm.func @GOMP_barrier()"
 
-# libgomp may give fewer threads than asked for: what counts is how many there are
-PART_FUNCTION = f"""llvm.func internal @KERNEL_part(%frame: !llvm.ptr) {{
+
+def part_text(name: str, target: CpuTarget) -> str:
+    """What each thread of libgomp's team runs: the body, in the calling thread's floating-point mode.
+
+    A thread of the team has the mode of the thread that started it, at that time, and PyTorch sets another one (`torch.set_flush_denormal`)
+    for the calling thread alone. Without this a result would depend on which thread computes it. The body is not inlined, so that no
+    arithmetic moves across a change of the mode.
+
+    libgomp may give fewer threads than asked for: what counts is how many there are.
+    """
+    return f"""llvm.func internal @{name}_part(%frame: !llvm.ptr) {{
+%slots = arith.constant 1 : i64
+%own = llvm.alloca %slots x i64 : (i64) -> !llvm.ptr
+%callers = llvm.getelementptr %frame[{MODE}] : (!llvm.ptr) -> !llvm.ptr, i64
+{_mode_to_memory(target, "%own")}
+{_mode_from_memory(target, "%callers")}
+llvm.call @{name}_share(%frame) : (!llvm.ptr) -> ()
+{_mode_from_memory(target, "%own")}
+llvm.return
+}}
+llvm.func internal @{name}_share(%frame: !llvm.ptr) attributes {{passthrough = ["noinline"]}} {{
 %thread32 = llvm.call @omp_get_thread_num() : () -> i32
 %team32 = llvm.call @omp_get_num_threads() : () -> i32
 %thread = arith.extsi %thread32 : i32 to i64
@@ -152,7 +174,23 @@ PART_FUNCTION = f"""llvm.func internal @KERNEL_part(%frame: !llvm.ptr) {{
 %threads = arith.minui %team, %active : i64
 %has_work = arith.cmpi ult, %thread, %threads : i64
 scf.if %has_work {{
-llvm.call @KERNEL_body(%frame, %thread, %threads) : (!llvm.ptr, i64, i64) -> ()
+llvm.call @{name}_body(%frame, %thread, %threads) : (!llvm.ptr, i64, i64) -> ()
 }}
 llvm.return
 }}"""
+
+
+def _mode_to_memory(target: CpuTarget, place: str) -> str:
+    """Stores the floating-point mode of the thread: MXCSR, or FPCR."""
+    if target.arch == "x86_64":
+        return f'llvm.call_intrinsic "llvm.x86.sse.stmxcsr"({place}) : (!llvm.ptr) -> ()'
+    return f"""%mode_of_{place[1:]} = llvm.call_intrinsic "llvm.aarch64.get.fpcr"() : () -> i64
+llvm.store %mode_of_{place[1:]}, {place} : i64, !llvm.ptr"""
+
+
+def _mode_from_memory(target: CpuTarget, place: str) -> str:
+    """Sets what `_mode_to_memory` stored."""
+    if target.arch == "x86_64":
+        return f'llvm.call_intrinsic "llvm.x86.sse.ldmxcsr"({place}) : (!llvm.ptr) -> ()'
+    return f"""%mode_in_{place[1:]} = llvm.load {place} : !llvm.ptr -> i64
+llvm.call_intrinsic "llvm.aarch64.set.fpcr"(%mode_in_{place[1:]}) : (i64) -> ()"""

@@ -8,7 +8,7 @@ from mlirc.dialects.core import symbols
 from mlirc.dialects.core.symbols import Int
 from mlirc.lowering.cpu.emitter.emitter import VectorEmitter
 from mlirc.lowering.cpu.emitter.scratch import DECLARATION, opening, uses_scratch
-from mlirc.lowering.cpu.loops.entry import LIBGOMP, PART_FUNCTION, STATUS, entry_text, load_slot, load_slots
+from mlirc.lowering.cpu.loops.entry import LIBGOMP, STATUS, entry_text, load_slot, load_slots, part_text
 from mlirc.lowering.cpu.loops.threads import ThreadSplit
 from mlirc.lowering.cpu.math.builder import Value
 from mlirc.lowering.kernel.axes import Vector
@@ -66,7 +66,7 @@ def framed(
     """
     split = ThreadSplit(Vector(None, 1), chunk=chunk, items=items, work=work, least=2)
     entry = entry_text(kernel, split, names, name, target, e.scratch_bytes)
-    parts = [*e.text.functions.values(), body or body_text(e), entry, PART_FUNCTION]
+    parts = [*e.text.functions.values(), body or body_text(e), entry, part_text(name, target)]
     if any(node.kind == "check_index" for node in kernel.nodes):
         parts.append(bad_index_text(kernel, names, name, target))
     declarations = e.text.declarations + LIBGOMP + [DECLARATION] * uses_scratch(e)

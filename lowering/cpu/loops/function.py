@@ -28,9 +28,9 @@ from mlirc.lowering.cpu.loops.bounds import use_bounds
 from mlirc.lowering.cpu.loops.entry import (
     BARRIER,
     LIBGOMP,
-    PART_FUNCTION,
     decode_indices,
     entry_text,
+    part_text,
     shared_memory,
     thread_part,
 )
@@ -66,7 +66,7 @@ def kernel_text(kernel: Kernel, name: str, target: CpuTarget) -> KernelText:
     body, declarations, scratch = _body(kernel, schedule, split, names, name, target)
     parts = [body, entry_text(kernel, split, names, name, target, scratch, partial_bytes(schedule))]
     if split.work is not None:
-        parts.append(PART_FUNCTION.replace("KERNEL", name))
+        parts.append(part_text(name, target))
         declarations += LIBGOMP + [BARRIER] * split.combines
     if any(n.kind == "check_index" for n in kernel.nodes):
         parts.append(bad_index_text(kernel, names, name, target))
