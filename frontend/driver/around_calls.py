@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import torch
 from torch.fx import GraphModule
 
 from mlirc.frontend.fallback.dual_tensors import with_tangents
@@ -13,13 +14,16 @@ from mlirc.frontend.fallback.second_gradients import with_second_gradients
 from mlirc.frontend.fallback.shared_memory import with_memory
 from mlirc.frontend.partition.undefined_tangents import pass_undefined_on
 from mlirc.frontend.strides.view_order import with_view_order
+from mlirc.frontend.torch_compat.aot_autograd.saved_layouts import with_layouts
 from mlirc.frontend.torch_compat.dynamo.skipped_guards import with_checks
 
 
 def around_calls(run: Callable, gm: GraphModule, inputs: Sequence[Any], tell: Callable[[Exception], None]) -> Callable:
     """`run`, the callable of the graph `gm`. `tell` gets the reason where eager runs instead."""
     captured = run
-    run = with_second_gradients(with_view_order(pass_undefined_on(run), gm), gm, inputs, tell)
+    if torch.is_grad_enabled():
+        run = with_layouts(pass_undefined_on(run))
+    run = with_second_gradients(with_view_order(run, gm), gm, inputs, tell)
     run = with_memory(with_starts(run, gm, tell), gm, tell)
     run = with_inference_tensors(with_checks(run, gm, inputs, tell), gm, inputs, tell)
     run = with_modes(run, gm, tell)

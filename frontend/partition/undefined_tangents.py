@@ -183,8 +183,6 @@ def is_alike(x: Any, y: torch.Tensor) -> bool:
 
 def pass_undefined_on(compiled: Callable) -> Callable:
     """Tells autograd's node of each call of a compiled function to pass on None, where its backward graph takes it."""
-    if not torch.is_grad_enabled():
-        return compiled  # there is no node to tell, and a tiny graph would feel the call
 
     @functools.wraps(compiled)
     def run(*args: Any) -> Any:
