@@ -32,6 +32,7 @@ from mlirc.frontend.package.package_file import check_made_for, made_for
 from mlirc.frontend.package.packaged_graph import PackageError
 from mlirc.frontend.partition.lazy_tangents import tangents, with_values
 from mlirc.frontend.torch_compat.aot_autograd import trace_metadata
+from mlirc.frontend.torch_compat.aot_autograd.saved_layouts import with_layouts
 from mlirc.frontend.torch_compat.aot_autograd.trace_result import results
 from mlirc.frontend.torch_compat.aot_autograd.tracing import config
 from mlirc.frontend.torch_compat.dynamo.aot_compile import serializable
@@ -190,7 +191,8 @@ def called(data: Mapping[str, Any], blobs: Sequence[bytes], made: Any) -> Callab
     with tracing(context):
         rebuilt = made.from_data(data["configuration"])
         compiled = made.call(forward, backward, None, metadata, data["detach"], rebuilt, symbols)
-    return disable(lambda *args: compiled(list(args)), reason="is compiled")
+    run = lambda *args: compiled(list(args))
+    return disable(run if backward is None else with_layouts(run), reason="is compiled")
 
 
 def no_batches(error: Exception) -> Boxed:

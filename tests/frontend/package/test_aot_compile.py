@@ -13,6 +13,7 @@ from mlirc.frontend.errors import UnsupportedGraph
 from mlirc.frontend.package import package_file
 from mlirc.frontend.package.packaged_graph import PackageError
 from tests.forked_programs import python
+from tests.frontend.partition.test_saved_tensor_hooks import HOOKS
 
 pytestmark = pytest.mark.skipif(
     not hasattr(torch._dynamo.config, "enable_aot_compile") or torch.__version__ < "2.13", reason="PyTorch 2.13 has it"
@@ -141,3 +142,18 @@ def test_it_can_be_saved_again(tmp_path):
     with open(tmp_path / "two", "rb") as file:
         x = torch.randn(4)
         torch.testing.assert_close(torch.compiler.load_compiled_function(file)(x), x.sin())
+
+
+def test_hooks_of_saved_tensors(tmp_path):
+    """What they return is read where it lies."""
+    path = tmp_path / "rows"
+    x, w = torch.randn(3, 6), torch.randn(6, 4, requires_grad=True)
+    compiled(rows, x, w).save_compiled_function(str(path))
+    with torch._dynamo.config.patch(enable_aot_compile=True), path.open("rb") as file:
+        run = torch.compiler.load_compiled_function(file)
+    made = []
+    for f in (run, rows):
+        with HOOKS["gaps"]():
+            y, _ = f(x, w)
+        made += torch.autograd.grad(y.sin().sum(), w)
+    torch.testing.assert_close(*made)
