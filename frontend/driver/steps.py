@@ -95,7 +95,7 @@ def with_objects(gm: GraphModule, module: ir.Module, outputs: Outputs, returned:
     """The outputs, of which each view that is laid out as its input becomes ("alias", k): a program gives the input's own tensor object,
     whose sizes a graph may change (`x.t_()`)."""
     nodes: list[Any] = list(gm.graph.output_node().args[0])  # type: ignore[arg-type]
-    block = next(functions(module)).regions[0].blocks[0]
+    block = next(f for f in functions(module) if f.name.value == "graph").regions[0].blocks[0]
     results, arguments = list(block.operations)[-1].operands, {str(x.type) for x in block.arguments}
     made = list(outputs)
     for place, (node, (kind, k)) in enumerate(zip(nodes[:returned], outputs, strict=False)):

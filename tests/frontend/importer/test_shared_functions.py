@@ -264,3 +264,21 @@ def test_random_numbers_are_eagers_and_the_ledger_says_that_each_call_is_compile
         want = fn(x)
         torch.manual_seed(0)
         torch.testing.assert_close(torch.compile(fn, backend="mlirc", options=OPTIONS)(x), want)
+
+
+def test_views_of_inputs_beside_a_shared_function():
+    """Which results are views of inputs is asked of the graph, not of a function that it calls."""
+    equal = nested_compile_region(lambda x: x.sin() * x + 1)
+
+    def f(x, y):
+        return x.t(), equal(y) + equal(y * 2), x.view(-1), y[0]
+
+    compiled = torch.compile(f, backend="mlirc", options={"fallback": "error"})
+    with torch.no_grad():
+        for x, y in ((torch.randn(3, 3), torch.randn(3, 3)), (torch.randn(1, 3), torch.randn(4))):
+            got, expected = compiled(x, y), f(x, y)
+            torch.testing.assert_close(got, expected)
+            assert [z.stride() for z in got] == [z.stride() for z in expected]
+            assert [z.data_ptr() == x.data_ptr() for z in got] == [z.data_ptr() == x.data_ptr() for z in expected]
+            got[0].t_()  # each result is an object of its own
+            assert got[2].shape == expected[2].shape and x.dim() == 2
