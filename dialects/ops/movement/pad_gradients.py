@@ -76,8 +76,10 @@ def reflection_pad_backward(g, grad, x, padding):
 )
 def replication_pad_backward(g, grad, x, padding):
     def unpadded(grad: ir.Value, dim: int, n: Int, low: int, high: int) -> ir.Value:
-        info = info_of(grad)
-        inside = g.narrow(grad, dim, max(low, 0), n + min(low, 0) + min(high, 0))
+        info, left = info_of(grad), n + min(low, 0) + min(high, 0)
+        if not symbols.known_nonnegative(left):
+            raise NotOurs("the gradient of a pad that cuts off more than the image has")
+        inside = g.narrow(grad, dim, max(low, 0), left)
         if min(low, high) < 0:  # such a pad cuts off, and what it cut off has no gradient
             inside = constant_pad(g, inside, [0, 0] * (info.rank - 1 - dim) + [max(-low, 0), max(-high, 0)])
         total = g.add(g.cast(inside, opmath(info.dtype)), 0.0)  # eager's sum begins with 0.0

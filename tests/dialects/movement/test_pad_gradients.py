@@ -42,6 +42,20 @@ def test_gradients_of_pads(seed, way, dynamic):
     check(lambda grad, x: BACKWARD[way][rank - 1](grad, x, padding), grad, x, dynamic=dynamic)
 
 
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_pads_that_cut_off_much(size, way):
+    """All pads of a short row: they may cut off all of it, and show its edge alone."""
+    x, forward, backward = torch.randn(2, size), WAYS[way][0], BACKWARD[way][0]
+    for low in range(-3, 4):
+        for high in range(-3, 4):
+            try:
+                grad = torch.randn_like(forward(x, [low, high]))
+            except RuntimeError:
+                continue  # eager refuses it, too
+            check(lambda grad, x, pad=[low, high]: backward(grad, x, pad), grad, x, aten=True)
+
+
 @pytest.mark.parametrize("mode", ["reflect", "replicate"])
 @pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
 def test_compiled_steps(mode, layout):
