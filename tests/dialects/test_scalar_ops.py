@@ -17,7 +17,7 @@ FLOATS = (torch.float64, torch.float32)
 HALVES = (torch.bfloat16, torch.float16)
 INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 COMPUTED = (*FLOATS, *INTEGERS, torch.bool)
-APART = ("cast", "bitcast", "philox_uniform")  # the last one: tests/triton/test_random_numbers.py
+APART = ("cast", "bitcast", "philox_uniform")  # the last one: tests/triton/random/test_random_numbers.py
 SCALAR_OPS = sorted(name for name, cls in OPS.items() if issubclass(cls, Elementwise) and name not in APART)
 DIVISIONS = ("floor_divide", "trunc_divide", "remainder", "fmod")
 # In eager, which zero these give depends on the position in the tensor (vector or tail), for gelu on the processor; lerp's may vanish.

@@ -26,7 +26,7 @@ from tests.fuzz.writer import NoLine, Writer
 LONG = ("norms_of_mixed_dtypes", "strides_of_kernels")
 FOUND = [
     pytest.param(path, marks=[pytest.mark.full] * (path.stem in LONG), id=path.stem)
-    for path in sorted(Path(__file__).with_name("found").glob("*.py"))
+    for path in sorted((Path(__file__).parents[1] / "found").glob("*.py"))
 ]
 
 PROGRAM = """
