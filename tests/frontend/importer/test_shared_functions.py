@@ -268,7 +268,7 @@ def test_random_numbers_are_eagers_and_the_ledger_says_that_each_call_is_compile
 
 def test_views_of_inputs_beside_a_shared_function():
     """Which results are views of inputs is asked of the graph, not of a function that it calls."""
-    equal = nested_compile_region(lambda x: x.sin() * x + 1)
+    equal = torch.compiler.nested_compile_region(lambda x: x.sin() * x + 1)
 
     def f(x, y):
         return x.t(), equal(y) + equal(y * 2), x.view(-1), y[0]
