@@ -264,6 +264,8 @@ class GraphImporter:
         if target in storage_readers.STRIDED and not storage_readers.stays_within(node):
             return self.by_aten(node, target, *storage_readers.checked(node, args, kwargs, self.values))
         if views.is_view(target) and isinstance(args[0], ir.Value):
+            if views.is_refused(node):
+                return self.by_aten(node, target, args, kwargs, "eager refuses it")
             return self.view(node, args, kwargs)
         if target is aten.as_strided_copy.default:
             return storage_readers.copy(node, self.values)

@@ -10,6 +10,7 @@ from torch.fx import Node
 from mlirc.dialects.core import symbols
 from mlirc.dialects.core.symbols import Int
 from mlirc.dialects.core.tensor_types import TensorInfo
+from mlirc.frontend.strides.dimension_order import viewed_strides
 
 aten = torch.ops.aten
 
@@ -159,6 +160,17 @@ def is_view(target: Any) -> bool:
     if target in UNMARKED:
         return True
     return isinstance(target, torch._ops.OpOverload) and target.is_view and target not in NOT_STRIDED
+
+
+def is_refused(node: Node) -> bool:
+    """Whether eager refuses a view, because its operand's memory has no strides for these sizes. A fake tensor has some that are wrong, then.
+
+    With symbolic sizes it is not known, and not asked."""
+    if node.target not in (aten.view.default, aten._unsafe_view.default):
+        return False
+    source, made = node.args[0].meta["val"], node.meta["val"]  # type: ignore[union-attr]
+    numbers = (*source.shape, *source.stride(), *made.shape)
+    return all(type(n) is int for n in numbers) and viewed_strides(source.shape, source.stride(), made.shape) is None
 
 
 def viewed(node: Node) -> Node | None:
