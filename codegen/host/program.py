@@ -93,9 +93,8 @@ class Program:
         self.calls: list[HostCall] = host.calls
         self.host = replace(host, text="")  # the text is long, and not needed any more
         self.code = code
-        self._method = _Method(b"graph", code.address("graph"), _METH_O, None)
-        # to free a function Python looks at its method, which must not have been freed before it
-        held = (self._method, code, self.kernels, self.gpu_kernels, self.failures)
+        method, room = _method_of(code)
+        held = (room, code, self.kernels, self.gpu_kernels, self.failures)
         python = PythonSide(
             handle_attribute=HANDLE,
             raise_failure=SiteFailure(host.inputs, host.sites),
@@ -104,9 +103,7 @@ class Program:
             aten_calls=[call.python for call in host.calls],
             held=held,
         )
-        self.native: Callable[[list[Any]], list[Any]] = _new_function(
-            ctypes.byref(self._method), python.as_tuple(), None
-        )
+        self.native: Callable[[list[Any]], list[Any]] = _new_function(method, python.as_tuple(), None)
         if profile is not None:
             self.native = profile.around(self.native)
         pool = native_runtime.pool()
@@ -159,14 +156,32 @@ class _Method(ctypes.Structure):
     """PyMethodDef of Python's C interface."""
 
     _fields_ = [
-        ("name", ctypes.c_char_p),
+        ("name", ctypes.c_void_p),
         ("function", ctypes.c_void_p),
         ("flags", ctypes.c_int),
-        ("doc", ctypes.c_char_p),
+        ("doc", ctypes.c_void_p),
     ]
 
 
+_NAME = ctypes.c_char_p(b"graph")
 _METH_O = 8
+
+
+def _method_of(code: Code) -> tuple[int, bytearray]:
+    """The address of the PyMethodDef of a program, and what its memory belongs to.
+
+    Python reads it to free the function, after the function's tuple was told to let go of it. Of a cycle that is garbage the collector empties a
+    structure of ctypes before that, but not a bytearray, which it does not know."""
+    room = bytearray(ctypes.sizeof(_Method))
+    method = _Method.from_buffer(room)
+    method.name, method.function, method.flags = (
+        ctypes.cast(_NAME, ctypes.c_void_p).value,
+        code.address("graph"),
+        _METH_O,
+    )
+    return ctypes.addressof(method), room
+
+
 _new_function = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p)(
     ("PyCFunction_NewEx", ctypes.pythonapi)  # as an attribute of pythonapi it would be everybody's, types and all
 )

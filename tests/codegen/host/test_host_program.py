@@ -1,7 +1,10 @@
 """The host program, from memory-level modules: values, strides, views, symbols, numbers, and what it refuses."""
 
 import gc
+import os
 import re
+import subprocess
+import sys
 import weakref
 from pathlib import Path
 
@@ -391,3 +394,30 @@ def test_large_results_ask_for_huge_pages():
         if inside and line.startswith("VmFlags:"):
             flags = line
     assert " hg" in flags
+
+
+GARBAGE = """
+import gc
+import torch
+from mlirc.codegen.host.program import Program
+
+gc.disable()
+run = torch.compile(lambda x: x.sin() + 1, backend="mlirc", options={"cache": False})
+run(torch.ones(4))
+gc.collect()
+(program,) = [x for x in gc.get_objects() if isinstance(x, Program)]
+cycle = [program.native]
+cycle.append(cycle)
+del program, cycle, run
+torch._dynamo.reset()
+gc.collect()
+"""
+
+
+def test_a_program_in_a_cycle_is_garbage():
+    """The collector empties what is in the cycle one by one, and Python reads the function's method to free it. Freed memory is filled here."""
+    filled = os.environ | {"PYTHONMALLOC": "malloc", "MALLOC_PERTURB_": "91"}
+    done = subprocess.run(
+        [sys.executable, "-c", GARBAGE], env=filled, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stderr
