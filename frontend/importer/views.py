@@ -193,7 +193,9 @@ def shown_behind_a_number(node: Node) -> Node | None:
     source: Any = node.args[0]
     if node.target is not aten.as_strided.default or source.meta["val"].shape:
         return None
-    while source.op == "call_function" and not source.meta["val"].shape and (behind := viewed(source)) is not None:
+    while source.op == "call_function" and source.target not in NOT_STRIDED and not source.meta["val"].shape:
+        if (behind := viewed(source)) is None:
+            break
         source = behind
     return source
 

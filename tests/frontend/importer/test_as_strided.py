@@ -144,3 +144,16 @@ def test_what_is_proved_is_no_call():
         for rows in (3, 5):
             torch.testing.assert_close(compiled(torch.ones(rows, 4)), program(torch.ones(rows, 4)))
         assert not any(graph.aten for graph in statistics.graphs) and not statistics.fallbacks
+
+
+@pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128])
+def test_of_a_number_that_is_computed_by_parts(dtype):
+    """Behind it lie its real and imaginary parts, of another dtype."""
+
+    def f(x):
+        x.addcmul_(x, x)
+        return x.as_strided((1, 1), (0, 3), 0) / 2.0
+
+    torch._dynamo.reset()
+    compiled = torch.compile(f, backend="mlirc", options={"fallback": "error"})
+    torch.testing.assert_close(compiled(torch.tensor(1 + 2j, dtype=dtype)), f(torch.tensor(1 + 2j, dtype=dtype)))
