@@ -23,12 +23,14 @@ def cancel_conjugates(gm: GraphModule) -> None:
         n for n in gm.graph.nodes if n.target is aten._conj.default and isinstance(n.meta.get("val"), torch.Tensor)
     ]
     mode = detect_fake_mode([node.meta["val"] for node in found])
-    if mode is None:
+    if not found or mode is None:
         return
     with as_traced(mode):
         for node in found:
             cancel(node)
-    gm.graph.eliminate_dead_code()
+    for node in reversed(gm.graph.nodes):  # all that is dead would be more: what draws random numbers, say
+        if not node.users and (node.target in PASSED or node.target is aten._conj.default):
+            gm.graph.erase_node(node)
     gm.recompile()
 
 

@@ -201,7 +201,9 @@ RULES: dict[Any, Callable[..., Node]] = {
 }
 ALLOWED: dict[Any, Callable[[Node], bool]] = {
     aten.clone.default: lambda node: node.kwargs.get("memory_format") in ROW_MAJOR,
-    aten.copy.default: lambda node: len(node.args) == 2,
+    aten.copy.default: lambda node: (
+        len(node.args) == 2 and all(map(is_tensor, node.args))
+    ),  # a number is no pair of itself
     aten.zeros_like.default: lambda node: node.kwargs.get("memory_format") in ROW_MAJOR and not set(node.kwargs) & TYPE,
     aten.cat.default: lambda node: len({rank(x) for x in node.all_input_nodes if is_tensor(x)}) == 1,
     aten.roll.default: lambda node: len(node.args) > 2 and bool(node.args[2]),

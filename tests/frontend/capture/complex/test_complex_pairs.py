@@ -130,3 +130,16 @@ def test_numbers_padded_by_sizes(fn):
     made = compiled(fn, dynamic=True)
     for n in (4, 7):
         torch.testing.assert_close(run(made, n), run(fn, n))
+
+
+@pytest.mark.parametrize("value", [-1.5, 2, 1.5 - 2j])
+def test_a_number_is_copied_into_what_is_moved(value):
+    """It is no pair of equal parts."""
+
+    def f(z):
+        z[:-1] *= z[:-1].clone()
+        z.copy_(value)
+        return torch.addcmul(z, z, z, value=-1.5)
+
+    z = torch.randn(3, 2, dtype=torch.complex64)
+    torch.testing.assert_close(compiled(f)(z.clone()), f(z.clone()))
