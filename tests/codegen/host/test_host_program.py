@@ -50,15 +50,17 @@ def test_a_product_in_the_arena_then_an_aten_call():
 def test_what_python_calls_holds_all_that_it_runs_on():
     """Its machine code, and the record that Python reads when it frees a function."""
     program = build(MATMUL_SIGNATURE, MATMUL_RELU)
-    native, method, code = program.native, weakref.ref(program._method), weakref.ref(program.code)
+    native, code = program.native, weakref.ref(program.code)
+    (method,) = (x for x in native.__self__[-1] if isinstance(x, bytearray))
     del program
     gc.collect()
     x, w = torch.randn(4, 8), torch.randn(8, 3)
-    assert method() is not None and code() is not None
+    held = sys.getrefcount(method)
+    assert code() is not None
     equal(native([x, w])[0], (x @ w).relu())
     del native
     gc.collect()
-    assert method() is None and code() is None
+    assert code() is None and sys.getrefcount(method) == held - 1
 
 
 @pytest.mark.parametrize("dtype, text", [(torch.bfloat16, "bf16"), (torch.int64, "i64"), (torch.float64, "f64")])
