@@ -204,7 +204,7 @@ def gradients(f, size, n):
 
 @pytest.mark.parametrize("name", RIGHT)
 def test_they_are_eagers(name):
-    if name == "one as two" and torch.__version__ < (2, 13):
+    if name == "one as two" and torch.__version__.startswith("2.11."):
         pytest.skip("Dynamo of PyTorch 2.11 loses one of two gradients, with backend='eager' too")
     compiled = torch.compile(RIGHT[name], backend="mlirc")
     for size, n in ((9, 0), (5, 5), (7, 3), (4, -2)):
