@@ -36,13 +36,19 @@ def save_what_views_show(forward: GraphModule, backward: GraphModule, returned: 
 
 
 def held_base(node: Any, held: set[Node]) -> Node | None:
-    """The nearest node in `held` whose memory the view `node` shows; None for one that is held itself, or shows none."""
-    if not isinstance(node, Node) or node in held or UNCHECKED in node.meta:
+    """The input whose memory the view `node` shows, else the nearest result that it shows; None for one that is held itself, or shows none.
+
+    A result that is a view of an input is not the tensor that a program has: AOTAutograd makes that view of the input once more.
+    """
+    if not isinstance(node, Node) or UNCHECKED in node.meta:
         return None
+    nearest, last = None, node
     base: Node | None = node
-    while base is not None and base not in held:
-        base = viewed(base)
-    return base
+    while base is not None:
+        nearest = nearest or (base if base in held else None)
+        last, base = base, viewed(base)
+    held_by = last if last.op == "placeholder" else nearest
+    return None if held_by is node else held_by
 
 
 class Graphs:
@@ -71,7 +77,7 @@ class Graphs:
         for size in self.sizes(base, chain):
             self.save_size(size)
         old = self.taken.pop(node.name)
-        position = self.results.index(node)
+        position = self.results.index(node, self.returned)
         if base.name in self.taken:
             self.put([(k, x) for k, x in enumerate(self.results) if k != position])
         else:

@@ -24,6 +24,12 @@ def of_arguments(xs, w):
     return sum(product(view(x), w) for view, x in zip(VIEWS, xs, strict=True)), xs
 
 
+def of_returned_views(xs, w):
+    """Views of arguments are saved, and are results: a write to one is a write to the argument."""
+    views = [view(x) for view, x in zip(VIEWS, xs, strict=True)]
+    return sum(((v * 2).sin() * w.sum()).sum() for v in views), views
+
+
 def of_results(returned):
     """Views of results are saved; they are detached, or AOTAutograd itself would lose what is written to them."""
 
@@ -40,21 +46,31 @@ def arguments():
     return [torch.rand(4, 6) for _ in VIEWS], torch.rand(12, 12, requires_grad=True)
 
 
-def check(f, compiled):
-    """Writes to one of the second results after the other, each before a backward pass of its own."""
-    xs, w = arguments()
-    (right,) = torch.autograd.grad(f(xs, w)[0], w)
-    for k in range(len(VIEWS)):
+def check(f, compiled, training=False):
+    """Writes to one of the second results after the other, each before a backward pass of its own; in training the arguments have
+    gradients too."""
+
+    def gradients(loss, xs, w):
+        found = torch.autograd.grad(loss, [w, *(xs if training else ())], allow_unused=True)
+        return [torch.zeros(()) if g is None else g for g in found]  # the detached one has none
+
+    def given():
         xs, w = arguments()
-        loss, written = compiled(xs, w)
+        return [x.requires_grad_(training) for x in xs], w
+
+    inputs = given()
+    right = gradients(f(*inputs)[0], *inputs)
+    for k in range(len(VIEWS)):
+        inputs = given()
+        loss, written = compiled(*inputs)
         with torch.no_grad():
-            written[k].fill_(-3)
+            written[k].detach().fill_(-3)
         try:
-            loss.backward()
+            got = gradients(loss, *inputs)
         except RuntimeError as error:
             assert "modified by an inplace operation" in str(error), f"view {k}"
         else:
-            torch.testing.assert_close(w.grad, right, rtol=1e-4, atol=1e-5, msg=f"view {k}")
+            torch.testing.assert_close(got, right, rtol=1e-4, atol=1e-5, msg=f"view {k}")
 
 
 def compiled(f, **made):
@@ -65,6 +81,12 @@ def compiled(f, **made):
 @pytest.mark.parametrize("dynamic", [False, pytest.param(True, marks=pytest.mark.full)])
 def test_arguments_are_written(dynamic):
     check(of_arguments, compiled(of_arguments, dynamic=dynamic))
+
+
+@pytest.mark.parametrize("dynamic", [False, pytest.param(True, marks=pytest.mark.full)])
+@pytest.mark.parametrize("training", [False, True])
+def test_returned_views_of_arguments_are_written(training, dynamic):
+    check(of_returned_views, compiled(of_returned_views, dynamic=dynamic), training)
 
 
 @pytest.mark.parametrize("returned", [lambda view, y: y, lambda view, y: view(y)], ids=["base", "view"])
