@@ -7,6 +7,7 @@ in a wider type (`wider`), where a half type's number that leaves its range betw
 """
 
 import functools
+import math
 from typing import Any
 
 import torch
@@ -53,6 +54,7 @@ SUMMED = ("sum", "mean", "native_batch_norm_backward", "native_layer_norm_backwa
 # Eager's running means on a GPU, of many threads, are NaN after an infinity or keep it, as the elements lie.
 VARIANCES = frozenset(words("var std var_mean std_mean"))
 SUMS = frozenset(words("sum mean nansum prod cumsum cumprod linalg_vector_norm norm"))  # and products
+NORMS = frozenset(words("linalg_vector_norm norm"))
 REPEATED = 2**16  # elements: larger tensors are in vectors but for their last elements
 HALVES = (torch.float16, torch.bfloat16)
 # Elementwise, though PyTorch does not tag them so.
@@ -263,6 +265,8 @@ class Noise(TorchDispatchMode):
             result = self.rounded(func, args, kwargs, result)
         if name.startswith("_scaled_dot_product") and not name.endswith("backward"):
             result = (self.of_attention(func, args, kwargs, result[0]), *result[1:])
+        if name in NORMS and result.dtype == torch.float64:
+            result = self.summed_in_sequence(args, result)
         if name in LOGARITHMS_OF_SUMS and _is_float(result):
             result = result + torch.finfo(result.dtype).eps * self.draw(result).to(result.dtype)
         return torch.utils._pytree.tree_map(self.shake, result)
@@ -305,6 +309,14 @@ class Noise(TorchDispatchMode):
         args, kwargs = torch.utils._pytree.tree_map(lambda x: _wide(x.abs()) if _is_float(x) else x, (args, kwargs))
         sizes = func(*args, **{key: abs(x) if type(x) in (int, float) else x for key, x in kwargs.items()})
         return self.moved(result, sizes)
+
+    def summed_in_sequence(self, args: tuple, result: torch.Tensor) -> torch.Tensor:
+        """A norm in float64 as a loop in vectors sums it: roundings of equal numbers go one way, and each adds its own."""
+        exponent = 2 if len(args) < 2 or args[1] is None else args[1]
+        if exponent == 0 or math.isinf(exponent):
+            return result
+        summands = args[0].numel() / max(result.numel(), 1)
+        return self.moved(result, result.abs() * summands / 8 * max(1.0, 1 / abs(exponent)))
 
     def of_attention(self, func: Any, args: tuple, kwargs: dict, result: torch.Tensor) -> torch.Tensor:
         """An attention whose scores are rounded by their size: so is the exponential of each."""

@@ -441,3 +441,17 @@ def test_the_judge_says_where_its_noise_ends():
     (told,) = broken_noise(whole, [early, early])
     assert told.kind == "error of the judge" and "ValueError: no" in told.text
     assert not broken_noise(whole, [early, whole]) and not broken_noise(early, [early]) and not broken_noise(whole, [])
+
+
+@pytest.mark.parametrize(("dtype", "exponent"), [(torch.complex128, 0.5), (torch.float64, 2), (torch.float64, 1)])
+def test_a_norm_of_equal_numbers_in_float64(dtype, exponent):
+    """Each addition rounds the same way: the norm is off by more than a few last bits, and the judge takes what is nearer for right."""
+    x = torch.full((4, 65, 8), 2.1, dtype=dtype)
+    norms = []
+    for seed in range(20):
+        with Noise(seed):
+            norms.append(torch.linalg.vector_norm(x, exponent).item())
+    exact = math.fsum([abs(2.1) ** exponent] * x.numel()) ** (1 / exponent)
+    assert min(norms) <= exact <= max(norms)
+    with Noise(0):
+        assert torch.linalg.vector_norm(x, math.inf).item() == pytest.approx(2.1, rel=1e-15)
