@@ -9,6 +9,7 @@ from mlirc.frontend import statistics
 from mlirc.frontend.fallback import in_eager
 from mlirc.frontend.graph.aten_graph import AtenGraph, Run
 from mlirc.frontend.importer.computed_numbers import part_numbers
+from mlirc.frontend.importer.size_equalities import without_symbols
 from mlirc.frontend.importer.sizes import depends_on_data
 from mlirc.frontend.options import WITHOUT_CUDA_GRAPHS
 
@@ -43,9 +44,11 @@ def _subgraphs(graph: AtenGraph, compile_part: Compile) -> Run:
         if mode != graph.options.mode:
             report.cuda_graph = "not recorded: sizes depend on data"
         # a subgraph is not the last to use what it gets, as a backward graph is
-        return compile_part(
-            AtenGraph(subgraph, "inference", replace(graph.options, mode=mode), report, tuple(parameters))
-        )
+        options = replace(graph.options, mode=mode)
+        with without_symbols(graph.absent):
+            return compile_part(
+                AtenGraph(subgraph, "inference", options, report, tuple(parameters), absent=graph.absent)
+            )
 
     mode = WITHOUT_CUDA_GRAPHS.get(graph.options.mode, graph.options.mode)
     parted = Parted(graph.gm, graph.report)

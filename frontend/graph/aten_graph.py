@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import torch
 from torch.fx import GraphModule
@@ -20,7 +21,8 @@ Run = Callable[[list], list]
 @dataclass(frozen=True)
 class AtenGraph:
     """`kind` is "inference", "forward" or "backward"; `parameters` are the placeholders that hold parameters and buffers;
-    `report` is filled in on the way; `after_node` is called while the graph is imported."""
+    `report` is filled in on the way; `after_node` is called while the graph is imported; `absent` are symbols that no input of the whole
+    graph has, of which this may be a part (sizes.py)."""
 
     gm: GraphModule
     kind: str
@@ -28,6 +30,7 @@ class AtenGraph:
     report: GraphReport
     parameters: tuple[int, ...] = ()
     after_node: Callable[[], None] | None = None
+    absent: frozenset[Any] = frozenset()
 
     @cached_property
     def on_gpu(self) -> bool:

@@ -5,8 +5,12 @@ a quotient, a remainder, a maximum as it is, even where it has noted what that e
 What no single size follows from, `16*(s0//2)*(s1//2) == 1024`, is a relation: sizes are its remainders, as in a division of polynomials.
 A guard that is no equation may leave one value all the same: `s97//2 < 2` says that s97 is 2 or 3, so that s97//2 is 1.
 Powers are divided first: where a batch and its heads have one symbol, s30**2//s30 == 2 says that s30 is 2.
+What is rewritten has sizes of the graph's own inputs alone (`without_symbols`): `s97//3 == s48 - s58 + 3` says nothing of a graph that has s97 alone.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -22,6 +26,7 @@ class SizeFacts:
     """What an environment says of sizes, while it says no more than that.
 
     guards, ranges, replacements    all that this follows from: how many guards, and copies of its dictionaries
+    absent      symbols that are left out (`without_symbols`)
     equal       symbols and functions of symbols, and what to write instead, in which none of them occurs
     relations   sums that are 0
     simplest    expressions, and their simplest form (`simplest`)
@@ -31,6 +36,7 @@ class SizeFacts:
     guards: int
     ranges: dict[Any, Any]
     replacements: dict[Any, Any]
+    absent: frozenset[Any]
     equal: dict[Any, Any]
     relations: list[Any]
     simplest: dict[Any, Any] = field(default_factory=dict)
@@ -44,17 +50,36 @@ class SizeFacts:
             and self.replacements == environment.replacements
         )
 
+    @property
+    def symbols(self) -> frozenset[Any]:
+        """The symbols that sizes may be rewritten with; none of data."""
+        values = [*self.equal.values(), *self.relations]
+        return frozenset(s for value in values for s in value.free_symbols if not _is_of_data(s))
 
-_known: WeakKeyDictionary[ShapeEnv, SizeFacts] = WeakKeyDictionary()
+
+_known: WeakKeyDictionary[ShapeEnv, dict[frozenset[Any], SizeFacts]] = WeakKeyDictionary()
+_absent: ContextVar[frozenset[Any]] = ContextVar("absent", default=frozenset())
+
+
+@contextmanager
+def without_symbols(absent: frozenset[Any]) -> Iterator[None]:
+    """Within it, no size is rewritten with one of these symbols: nothing gives the graph their values."""
+    before = _absent.set(absent)
+    try:
+        yield
+    finally:
+        _absent.reset(before)
 
 
 def facts_of(environment: ShapeEnv) -> SizeFacts:
     """What the environment says by now; one object while that stays, to keep what follows from it in."""
-    found = _known.get(environment)
+    absent = _absent.get()
+    of_graphs = _known.setdefault(environment, {})
+    found = of_graphs.get(absent)
     if found is None or not found.hold(environment):
-        equal, relations = _solve(environment)
+        equal, relations = _solve(environment, absent)
         given = len(environment.guards), dict(environment.var_to_range), dict(environment.replacements)
-        found = _known[environment] = SizeFacts(*given, equal, relations)
+        found = of_graphs[absent] = SizeFacts(*given, absent, equal, relations)
     return found
 
 
@@ -163,9 +188,10 @@ def _is_product(term: Any) -> bool:
     return term == 1 or all((b.is_Symbol or isinstance(b, Application)) and e.is_Integer and e > 0 for b, e in atoms)
 
 
-def _solve(environment: ShapeEnv) -> tuple[dict[Any, Any], list[Any]]:
+def _solve(environment: ShapeEnv, absent: frozenset[Any]) -> tuple[dict[Any, Any], list[Any]]:
     stated: Any = (_equation(g.expr, environment) for g in environment.guards)
     equations: list[Any] = [environment.replace(equation) for equation in stated if equation is not None]
+    equations = _eliminated(equations, absent) if absent else equations
     equal: dict[Any, Any] = {}
     progress = True
     while progress:  # what one equation says may make another one simple enough
@@ -185,6 +211,28 @@ def _solve(environment: ShapeEnv) -> tuple[dict[Any, Any], list[Any]]:
     exact: Any = (f.args for f, n in equal.items() if n == 0 and isinstance(f, Mod))
     wholes = [a - FloorDiv(a, b) * b for a, b in exact]
     return equal, _reduced_by_each_other([*(a - b for a, b in unsolved), *wholes], environment)
+
+
+def _eliminated(equations: list[Any], absent: frozenset[Any]) -> list[Any]:
+    """What equations say without these symbols: s97//3 == s48 - s58 and s12//2 == s48 - s58 say that s97//3 == s12//2.
+
+    Gauss's elimination of the terms that such a symbol is in.
+    """
+    kept = [e for e in equations if e.free_symbols.isdisjoint(absent)]
+    others: Any = (e.args for e in equations if isinstance(e, sympy.Eq) and e not in kept)
+    sums: list[Any] = [sympy.expand(a - b) for a, b in others]
+    while sums:
+        first = sums.pop()
+        terms = first.as_coefficients_dict()
+        gone = [term for term in terms if not term.free_symbols.isdisjoint(absent)]
+        if not gone:
+            kept += [sympy.Eq(first, 0, evaluate=False)] if first != 0 else []
+            continue
+        pivot = min(gone, key=str)
+        factors = [other.as_coefficients_dict().get(pivot, 0) for other in sums]
+        pairs = zip(sums, factors, strict=True)
+        sums = [sympy.expand(terms[pivot] * other - k * first) if k else other for other, k in pairs]
+    return kept
 
 
 def _reduced_by_each_other(sums: list[Any], environment: ShapeEnv) -> list[Any]:

@@ -284,6 +284,15 @@ def environment_of(gm: torch.fx.GraphModule) -> ShapeEnv | None:
     return next((s.node.shape_env for s in values), None)
 
 
+def absent_symbols(gm: torch.fx.GraphModule) -> frozenset[Any]:
+    """PyTorch's symbols of which sizes of the graph could be made by its guards, and which are in none of its inputs."""
+    environment = environment_of(gm)
+    if environment is None or not (found := facts_of(environment).symbols):
+        return frozenset()
+    inputs = (s for node in gm.graph.find_nodes(op="placeholder") for s in scalars(node.meta.get("val")))
+    return found.difference(*(s.node.expr.free_symbols for s in inputs))
+
+
 def size_hints(gm: torch.fx.GraphModule) -> dict[str, int]:
     """What each size symbol of the graph's inputs was when it was traced."""
     found: dict[str, int] = {}

@@ -12,7 +12,14 @@ from torch.utils._sympy.value_ranges import ValueRanges
 from mlirc.dialects.core.symbols import parse
 from mlirc.frontend.errors import UnsupportedGraph
 from mlirc.frontend.importer import sizes
-from mlirc.frontend.importer.size_equalities import _quotient, _reduced_by_each_other, _remainder, _solved, simplest
+from mlirc.frontend.importer.size_equalities import (
+    _eliminated,
+    _quotient,
+    _reduced_by_each_other,
+    _remainder,
+    _solved,
+    simplest,
+)
 from mlirc.frontend.importer.sizes import expression, named
 
 pytestmark = pytest.mark.thinned
@@ -407,3 +414,72 @@ def test_what_is_kept_of_sizes_goes_when_more_is_known():
     assert str(sizes.size(count + 1)) == "su0 + 1"
     torch._check(count == 3)
     assert sizes.size(count + 1) == 4
+
+
+CONDITIONS = [  # of a: [5, n] and t: [p, q], of which only sizes are read
+    lambda n, p, q: n // 3 == p - q + 3,
+    lambda n, p, q: 2 * (n // 3) == p + q,
+    lambda n, p, q: n // 3 == p * q,
+    lambda n, p, q: n // 3 == p * q - p and n // 2 - 2 == p * q - p,
+    lambda n, p, q: n // 3 == p // q + 1,
+    lambda n, p, q: (n // 3) * p == q,
+    lambda n, p, q: n // 3 == p and p == q + 1,
+    lambda n, p, q: n % 4 == p - q and n // 3 == max(p, q),
+    lambda n, p, q: n // 3 == p - q and n // 2 == p - q + 1,
+    lambda n, p, q: n - n // 3 == p + q,
+]
+
+
+@pytest.mark.parametrize("training", [False, True])
+@pytest.mark.parametrize("number", range(len(CONDITIONS)))
+def test_a_guard_with_sizes_of_what_the_graph_does_not_take(number, training):
+    """No size is written with symbols that no input gives: n//3 stays as it is where p and q are sizes of an unused tensor."""
+    condition = CONDITIONS[number]
+
+    def program(a, t):
+        n, (p, q) = a.shape[1], t.shape
+        if condition(n, p, q):
+            return F.avg_pool1d(a, 3, stride=3).sin()[:, :, None] + a[:, : n // 3, None], a[:, : n // 2].exp()
+        return a.cos(), a * 2
+
+    rows = [(n, p, q) for n in (12, 13, 9, 18) for p in range(1, 10) for q in range(1, 10)]
+    met = [sizes for sizes in rows if condition(*sizes)][:4]
+    assert len(met) == 4
+    torch._dynamo.reset()
+    compiled = torch.compile(program, backend="mlirc", dynamic=True, options={"fallback": "error"})
+    for n, p, q in met:
+        a, t = torch.randn(5, n, requires_grad=training), torch.zeros(p, q)
+        made, expected = (f(a, t) for f in (compiled, program))
+        if training:
+            made, expected = (torch.autograd.grad(r[0].sum() + r[1].sum(), a) for r in (made, expected))
+        torch.testing.assert_close(made, expected)
+
+
+def test_a_backward_graph_has_other_sizes_than_its_forward_graph():
+    """conv_transpose1d says that s97//3 == s48 - s58 + 3, and the backward graph takes s97 alone."""
+
+    def program(a, kernel, weight):
+        pooled = F.avg_pool1d(a, 3, stride=3)
+        wide = pooled.expand(3, -1, -1)
+        integers = F.linear(F.conv_transpose1d(wide, kernel, padding=1), weight).view(torch.int16)
+        return wide[:, None, -2:5].permute(0, 3, 2, 1), integers, pooled.exp()
+
+    torch._dynamo.reset()
+    compiled = torch.compile(program, backend="mlirc", dynamic=True, options={"fallback": "error"})
+    for n, width in ((8, 3), (9, 2), (12, 4)):
+        a, kernel = torch.randn(n, n, requires_grad=True), torch.randn(n, n // 3 + width - 3, width)
+        weight = torch.randn(6, n // 3 + width - 3)
+        made, expected = (f(a, kernel, weight) for f in (compiled, program))
+        torch.testing.assert_close(made[2], expected[2])
+        made, expected = (torch.autograd.grad(r[0].sum() + r[2].sum(), a) for r in (made, expected))
+        torch.testing.assert_close(made, expected)
+
+
+def test_sizes_that_are_equal_by_one_that_is_absent():
+    a, b, p, q = (sympy.Symbol(f"s{k}", integer=True, positive=True) for k in range(4))
+    left, right = FloorDiv(a, 3), FloorDiv(b, 2)
+    said = [sympy.Eq(left, p - q + 3, evaluate=False), sympy.Eq(2 * right, 2 * p - 2 * q, evaluate=False)]
+    (equation,) = _eliminated(said, frozenset({p, q}))
+    assert _solved(equation.args[0] - equation.args[1]) in ((left, right + 3), (right, left - 3))
+    assert _eliminated(said[:1], frozenset({p})) == []
+    assert _eliminated(said, frozenset({sympy.Symbol("s9")})) == said
