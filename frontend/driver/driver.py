@@ -38,8 +38,6 @@ from mlirc.frontend.fallback.fake_inputs import refuse_fake
 from mlirc.frontend.fallback.fallback import kind_of
 from mlirc.frontend.fallback.refused_updates import refused_update
 from mlirc.frontend.graph.aten_graph import AtenGraph, Run
-from mlirc.frontend.importer.size_equalities import without_symbols
-from mlirc.frontend.importer.sizes import absent_symbols
 from mlirc.frontend.options import Options
 from mlirc.frontend.performance import while_capturing
 from mlirc.frontend.statistics import GraphReport
@@ -65,10 +63,8 @@ def compile_captured(gm: GraphModule, inputs: Sequence[Any], options: Options) -
 
 def compile_aten(gm: GraphModule, kind: str, options: Options) -> Run:
     """What runs an ATen graph ("inference", "forward" or "backward")."""
-    parameters, absent = tuple(parameter_positions(kind)), absent_symbols(gm)
-    graph = AtenGraph(gm, kind, options, GraphReport(kind), parameters, absent=absent)
-    with without_symbols(absent):
-        return in_parts(graph, partial(in_eager.guarded, partial(with_room, compile_part)))
+    graph = AtenGraph(gm, kind, options, GraphReport(kind), tuple(parameter_positions(kind)))
+    return in_parts(graph, partial(in_eager.guarded, partial(with_room, compile_part)))
 
 
 def compile_part(graph: AtenGraph) -> Run:
@@ -93,7 +89,7 @@ def compile_anew(graph: AtenGraph, cache: DiskCache, around: Around = nullcontex
     from mlirc.frontend.report.step_errors import emit_error
 
     def step(name: str, work: Callable, *given: Any) -> Any:
-        with around(name), context(), without_symbols(graph.absent):
+        with around(name), context(), graph.own_sizes():
             return watched.step(name, work, *given)
 
     watched = watch(graph, cache)

@@ -9,8 +9,7 @@ from mlirc.frontend import statistics
 from mlirc.frontend.fallback import in_eager
 from mlirc.frontend.graph.aten_graph import AtenGraph, Run
 from mlirc.frontend.importer.computed_numbers import part_numbers
-from mlirc.frontend.importer.size_equalities import without_symbols
-from mlirc.frontend.importer.sizes import depends_on_data
+from mlirc.frontend.importer.sizes import absent_symbols, depends_on_data
 from mlirc.frontend.options import WITHOUT_CUDA_GRAPHS
 
 Compile = Callable[[AtenGraph], Run]
@@ -18,6 +17,12 @@ Compile = Callable[[AtenGraph], Run]
 
 def in_parts(graph: AtenGraph, compile_part: Compile) -> Run:
     """The whole graph, of whose parts compile_part makes what runs them. A graph that cannot be parted runs in eager, counted."""
+    graph = replace(graph, absent=absent_symbols(graph.gm))
+    with graph.own_sizes():
+        return _in_parts(graph, compile_part)
+
+
+def _in_parts(graph: AtenGraph, compile_part: Compile) -> Run:
     try:
         numbers = part_numbers(graph.gm)
     except Exception as error:
@@ -45,7 +50,7 @@ def _subgraphs(graph: AtenGraph, compile_part: Compile) -> Run:
             report.cuda_graph = "not recorded: sizes depend on data"
         # a subgraph is not the last to use what it gets, as a backward graph is
         options = replace(graph.options, mode=mode)
-        with without_symbols(graph.absent):
+        with graph.own_sizes():
             return compile_part(
                 AtenGraph(subgraph, "inference", options, report, tuple(parameters), absent=graph.absent)
             )

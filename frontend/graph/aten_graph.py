@@ -1,6 +1,7 @@
 """A functional graph of ATen's on its way: what `capture` gives, and `import` takes."""
 
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -10,6 +11,7 @@ from torch.fx import GraphModule
 
 from mlirc.frontend.errors import DeviceError
 from mlirc.frontend.importer.bodies import all_nodes
+from mlirc.frontend.importer.size_equalities import without_symbols
 from mlirc.frontend.options import Options
 from mlirc.frontend.statistics import GraphReport
 from mlirc.frontend.torch_compat.dynamo.trees import tree_leaves
@@ -31,6 +33,10 @@ class AtenGraph:
     parameters: tuple[int, ...] = ()
     after_node: Callable[[], None] | None = None
     absent: frozenset[Any] = frozenset()
+
+    def own_sizes(self) -> AbstractContextManager[None]:
+        """Within it, sizes are written with symbols that the whole graph's inputs give."""
+        return without_symbols(self.absent)
 
     @cached_property
     def on_gpu(self) -> bool:
