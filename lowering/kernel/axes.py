@@ -14,6 +14,7 @@ from mlirc.dialects.core import symbols
 from mlirc.dialects.core.kernel_ops import POSITIONAL
 from mlirc.dialects.core.symbols import Int
 from mlirc.lowering.kernel.nodes import Access, Kernel, Linear, Node, is_dim
+from mlirc.lowering.kernel.piecewise import is_read_in_runs
 from mlirc.lowering.kernel.typical_sizes import typical
 
 # What vectors of 16 lanes cost, in loads of one that lies side by side:
@@ -162,8 +163,11 @@ def cost(kernel: Kernel, axes: list[Axis], vector: Vector) -> float:
 
 
 def _access_cost(access: Access, axes: list[Axis], vector: Vector, scattering: int) -> float:
-    factor = 1.0
-    if is_scattered(access, vector):
+    factor, more = 1.0, 0
+    inside = vector.axis is not None and (vector.axis.inner or not any(axis.inner for axis in axes))
+    if inside and vector.axis is not None and is_read_in_runs(access, vector.axis.name, vector.axis.size):
+        more = 2  # vectors at the ends of a run
+    elif is_scattered(access, vector):
         stride = picked_stride(access, vector)
         if any(is_transposed(access, vector, axis) for axis in axes):
             factor = TRANSPOSED
@@ -175,7 +179,7 @@ def _access_cost(access: Access, axes: list[Axis], vector: Vector, scattering: i
     total = 1.0
     for axis in axes:
         if axis is vector.axis and axis.name in reached:
-            total *= -(-axis.hint // vector.lanes)
+            total *= -(-axis.hint // vector.lanes) + more
         elif axis.name in reached:
             total *= max(axis.hint, 1)
     return total * factor

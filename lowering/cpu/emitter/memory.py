@@ -56,6 +56,8 @@ def _load_scalar(e: Scope, access: Access, dtype: torch.dtype) -> Value:
 def _load_wide(e: Scope, access: Access, dtype: torch.dtype) -> Value:
     b = e.builder(dtype, True)
     vector, bools = b.type_text(dtype), b.type_text(torch.bool)
+    if is_one_element(e, access):
+        return e.splat(_load_scalar(e, access, dtype))
     mask = read_mask(e, access, True)
     if is_unit_stride(e, access):
         return load_vector(e, unit_stride_pointer(e, access), mask, dtype)
@@ -197,6 +199,12 @@ def is_unit_stride(e: Scope, access: Access) -> bool:
     if access.contiguous_lanes:
         return True
     return access.address.strides.get(e.axis) == 1 and not _wide_terms(e, access)
+
+
+def is_one_element(e: Scope, access: Access) -> bool:
+    """Whether all lanes reach the same element, if any does."""
+    wide = any(map(e.is_wide, (*access.scalars, *([] if access.mask is None else [access.mask]))))
+    return not access.contiguous_lanes and e.axis not in access.address.dims and not wide
 
 
 def _is_wide_name(e: Scope, access: Access, name: str) -> bool:

@@ -29,6 +29,7 @@ class Scope(ABC):
     bound          the axes whose index is known here
     mask           the lanes that are inside the iteration space; None if all are
     saved          nodes that an earlier pass over the row has stored, and where this pass reads them back
+    reads          in a part of an axis, where reads go whose maps have parts (loops/segments.py)
     nodes          what is computed from here on, operands first
     accesses       the reads and writes whose addresses are needed from here on
     non_temporal   by operand, whether its writes bypass the cache (loops/non_temporal_stores.py)
@@ -46,6 +47,7 @@ class Scope(ABC):
         self.bound: set[str] = set()
         self.mask: Value | None = None
         self.saved: dict[Node, Access] = {}
+        self.reads: dict[Node, Access] = {}
         self.nodes: Sequence[Node] = ()
         self.accesses: Sequence[Access] = ()
         self.non_temporal: dict[Any, Value] = {}
@@ -56,10 +58,10 @@ class Scope(ABC):
     @contextmanager
     def scope(self) -> Iterator[None]:
         """Restores what was known before at the end of the block."""
-        outer = self.env, self.bound, self.mask, self.saved
+        outer = self.env, self.bound, self.mask, self.saved, self.reads, self.non_temporal
         self.env, self.bound = dict(self.env), set(self.bound)
         yield
-        self.env, self.bound, self.mask, self.saved = outer
+        self.env, self.bound, self.mask, self.saved, self.reads, self.non_temporal = outer
 
     # ---- text
 

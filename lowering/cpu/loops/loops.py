@@ -20,7 +20,7 @@ import torch
 
 from mlirc.dialects.core import symbols
 from mlirc.lowering.cpu.emitter.emitter import VectorEmitter
-from mlirc.lowering.cpu.emitter.memory import store
+from mlirc.lowering.cpu.emitter.memory import pointer, store
 from mlirc.lowering.cpu.loops.fma_contraction import factors, with_product
 from mlirc.lowering.cpu.loops.interleaving import interleaved, points_at_once
 from mlirc.lowering.cpu.loops.online_softmax import joined_passes
@@ -28,7 +28,7 @@ from mlirc.lowering.cpu.loops.partial_reductions import Found, Partials, barrier
 from mlirc.lowering.cpu.loops.prefetch import fetch_ahead, fetched_ahead
 from mlirc.lowering.cpu.loops.reductions import LaneFold, block_of, folds_of, merged
 from mlirc.lowering.cpu.loops.schedule import LoopSchedule, Pass
-from mlirc.lowering.cpu.loops.segments import segments
+from mlirc.lowering.cpu.loops.segments import Segment, segments
 from mlirc.lowering.cpu.math.builder import Value
 from mlirc.lowering.kernel.axes import Axis
 from mlirc.lowering.kernel.nodes import Access, Node, Output, terms
@@ -242,13 +242,32 @@ class Loops:
 
     def innermost(self, step: Pass, lower: list[LaneFold], copies: int, state, types, axis: Axis) -> list[Value]:
         e = self.e
-        cut = segments(step.nodes, axis, self.step) if self.ranges.get(axis) is None else []
-        for part in cut:
-            with self.part(axis, e.i64(part.lo), e.i64(part.hi), math.gcd(part.lo, part.hi)), e.scope():
+        cut = segments(step.nodes, axis, self.step)
+        if not cut or (self.ranges.get(axis) is not None and not any(part.reads for part in cut)):
+            return self.along(step, lower, copies, state, types, axis)
+        for part, (lo, hi, multiple) in zip(cut, self.ends(axis, cut), strict=True):
+            with self.part(axis, lo, hi, multiple), e.scope():
                 for node, holds in part.known.items():
                     e.env[node] = e.builder(torch.bool, e.is_wide(node)).constant(holds)
+                if part.reads:
+                    e.reads = part.reads
+                    e.non_temporal = {}  # vectors do not begin at multiples of their size
+                    for access in part.reads.values():
+                        pointer(e, access)
                 state = self.along(step, lower, copies, state, types, axis)
-        return state if cut else self.along(step, lower, copies, state, types, axis)
+        return state
+
+    def ends(self, axis: Axis, cut: Sequence[Segment]) -> Iterator[tuple[Value, Value, int]]:
+        """What each segment has of this thread's part of the axis: its first index, its end, and a number that divides both."""
+        e, b, within = self.e, self.e.index, self.ranges.get(axis)
+        lo, stop = self.range(axis)
+        for part in cut:
+            if within is None and isinstance(part.lo, int) and isinstance(part.hi, int):
+                yield e.i64(part.lo), e.i64(part.hi), math.gcd(part.lo, part.hi)
+                continue
+            hi = stop if part is cut[-1] else b.maximum(b.minimum(e.integer(part.hi), stop), lo)
+            yield lo, hi, 1
+            lo = hi
 
     def along(self, step: Pass, lower: list[LaneFold], copies: int, state, types, axis: Axis) -> list[Value]:
         """The loop over the innermost axis, by vectors or point by point."""

@@ -1,5 +1,5 @@
-"""Splits a loop over an axis into segments, in each of which comparisons of the index with constants are known. A concatenation then reads one
-operand at a time, without masks.
+"""Splits a loop over an axis into segments, in each of which comparisons of the index with constants are known, and maps of reads are linear.
+A concatenation then reads one operand at a time, without masks, and a reflection pad reads neighbouring elements.
 
 before:  for d in 0..64:   select(d < 32, -read(x, d if d < 32), read(y, d - 32 if d >= 32))
 after:   for d in 0..32:   -read(x, d)
@@ -7,12 +7,15 @@ after:   for d in 0..32:   -read(x, d)
 """
 
 import operator
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from itertools import pairwise
 
+from mlirc.dialects.core import symbols
+from mlirc.dialects.core.symbols import Int
 from mlirc.lowering.kernel.axes import Axis
-from mlirc.lowering.kernel.nodes import Node
+from mlirc.lowering.kernel.nodes import Access, Node
+from mlirc.lowering.kernel.piecewise import parts, read_with
 
 MOST = 4  # segments: each is a loop of its own in the text
 
@@ -21,25 +24,45 @@ _COMPARE = {"lt": operator.lt, "le": operator.le, "gt": operator.gt, "ge": opera
 
 @dataclass(frozen=True)
 class Segment:
-    """The indices lo <= i < hi, and the comparisons that have one result at all of them."""
+    """The indices lo <= i < hi, the comparisons that have one result at all of them, and where reads go there whose maps have parts."""
 
-    lo: int
-    hi: int
+    lo: Int
+    hi: Int
     known: dict[Node, bool]
+    reads: dict[Node, Access] = field(default_factory=dict)
 
 
 def segments(nodes: Sequence[Node], axis: Axis, step: int) -> list[Segment]:
-    """The segments of an axis of known size, at multiples of `step`; empty where no comparison splits it."""
-    found = {n: c for n in nodes if (c := _constant(n, axis)) is not None}
-    size = axis.known
-    if size is None or not found:
-        return []
+    """The segments of an axis, first to last; empty where nothing splits it.
+
+    Comparisons split an axis of known size, at multiples of `step`, or where maps split it too.
+    """
+    compared = {n: c for n in nodes if axis.known is not None and (c := _constant(n, axis)) is not None}
     # a comparison with c changes between c - 1 and c, or between c and c + 1
-    cuts = sorted({c + (n.kind in ("le", "gt")) for n, c in found.items()} & set(range(1, size)))
+    cuts = sorted({c + (n.kind in ("le", "gt")) for n, c in compared.items()} & set(range(1, axis.known or 0)))
+    reads = [n for n in nodes if n.access is not None and axis.name in symbols.free_symbols(n.access.address.rest)]
+    found = parts([n.access.address.rest for n in reads], axis.name, axis.size) if reads else []
+    if found:
+        return [
+            Segment(part.lo, part.hi, _known(compared, part.lo, part.hi), dict(_reads(reads, part.values)))
+            for part in found
+        ]
     if not cuts or len(cuts) >= MOST or any(c % step for c in cuts):
         return []
-    ends = [0, *cuts, size]
-    return [Segment(lo, hi, {n: _COMPARE[n.kind](lo, c) for n, c in found.items()}) for lo, hi in pairwise(ends)]
+    ends = [0, *cuts, axis.size]
+    return [Segment(lo, hi, _known(compared, lo, hi)) for lo, hi in pairwise(ends)]
+
+
+def _known(compared: dict[Node, int], lo: Int, hi: Int) -> dict[Node, bool]:
+    """The comparisons that have one result at lo <= i < hi."""
+    if not isinstance(lo, int) or not isinstance(hi, int):
+        return {}
+    results = {n: (_COMPARE[n.kind](lo, c), _COMPARE[n.kind](hi - 1, c)) for n, c in compared.items()}
+    return {n: first for n, (first, last) in results.items() if first == last}
+
+
+def _reads(reads: Iterable[Node], rests: Iterable[Int]) -> Iterable[tuple[Node, Access]]:
+    return ((node, read_with(node.access, rest)) for node, rest in zip(reads, rests, strict=True))
 
 
 def _constant(node: Node, axis: Axis) -> int | None:
