@@ -13,8 +13,8 @@ import torch
 from mlirc.dialects.core import symbols
 from mlirc.dialects.core.kernel_ops import POSITIONAL
 from mlirc.dialects.core.symbols import Int
+from mlirc.lowering.kernel.linear_parts import is_read_in_runs
 from mlirc.lowering.kernel.nodes import Access, Kernel, Linear, Node, is_dim
-from mlirc.lowering.kernel.piecewise import is_read_in_runs
 from mlirc.lowering.kernel.typical_sizes import typical
 
 # What vectors of 16 lanes cost, in loads of one that lies side by side:

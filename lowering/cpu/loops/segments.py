@@ -14,8 +14,8 @@ from itertools import pairwise
 from mlirc.dialects.core import symbols
 from mlirc.dialects.core.symbols import Int
 from mlirc.lowering.kernel.axes import Axis
+from mlirc.lowering.kernel.linear_parts import parts, read_with
 from mlirc.lowering.kernel.nodes import Access, Node
-from mlirc.lowering.kernel.piecewise import parts, read_with
 
 MOST = 4  # segments: each is a loop of its own in the text
 

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 
 from mlirc.dialects.core import symbols
-from mlirc.lowering.kernel.piecewise import parts
+from mlirc.lowering.kernel.linear_parts import parts
 from tests.kernel_runner import NativeKernel, info
 
 D, N = symbols.symbol("d0"), symbols.symbol("s0")
