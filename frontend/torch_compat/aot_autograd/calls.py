@@ -33,15 +33,17 @@ STEPS = 4  # views that AOTAutograd takes again of a result, at most, are looked
 
 
 def node_of(results: Sequence[Any]) -> Any:
-    """The node of the call that gave these results; None where there is none."""
+    """The node of the call that gave these results; None where there is none.
+
+    A result that is a view of an input may have the node of an earlier call behind it, whose `given` somebody has noted.
+    """
     for x in results:
-        node: Any = x.grad_fn if isinstance(x, torch.Tensor) else None
+        nodes: list[Any] = [x.grad_fn] if isinstance(x, torch.Tensor) and x.grad_fn is not None else []
         for _ in range(STEPS):
-            if node is None or is_call(node):
-                break
-            node = next((behind for behind, _ in node.next_functions if behind is not None), None)
-        if node is not None and is_call(node):
-            return node
+            for node in nodes:
+                if is_call(node) and not hasattr(node, "given"):
+                    return node
+            nodes = [made for n in nodes if not is_call(n) for made, _ in n.next_functions if made is not None]
     return None
 
 
