@@ -248,11 +248,16 @@ LIST_OPS = frozenset(
 
 
 def create(name: str, operands: list, results: list, attributes: dict[str, Any] | None = None, regions: int = 0) -> Any:
-    """A new `mlirc.NAME` (or `mlircx.NAME`) at the insertion point: faster than the generated constructors, which bind a signature."""
+    """A new `mlirc.NAME` (or `mlircx.NAME`) at the insertion point: faster than the generated constructors, which bind a signature.
+    Raises ValueError where the dialect has no such op."""
     made = {key: make_attribute(value) for key, value in attributes.items()} if attributes else None
     prefix = "mlircx" if name in LIST_OPS else "mlirc"
     op = ir.Operation.create(f"{prefix}.{name}", results=results, operands=operands, attributes=made, regions=regions)
-    return op.opview
+    made_op = op.opview
+    if type(made_op) is ir.OpView:
+        op.erase()
+        raise ValueError(f"create: the dialect has no op '{prefix}.{name}'")
+    return made_op
 
 
 def load_ops() -> None:

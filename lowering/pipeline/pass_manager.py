@@ -12,9 +12,11 @@ import importlib
 import importlib.metadata
 import inspect
 import itertools
+import os
 import pkgutil
 import re
 import time
+import traceback
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, is_dataclass, replace
 from pathlib import Path
@@ -24,8 +26,8 @@ from mlirc.dialects.control_flow.region_ops import is_shared, nested_functions
 from mlirc.dialects.core.bindings import PassManager, ir
 from mlirc.dialects.core.context import context
 from mlirc.lowering.module.errors import describe
-from mlirc.lowering.module.forms import refusal, stage_of
-from mlirc.lowering.module.nearest import nearest_of
+from mlirc.lowering.module.forms import STAGES, refusal, stage_of
+from mlirc.lowering.module.nearest import nearest_of, unknown
 from mlirc.lowering.module.rules import StageError
 from mlirc.lowering.module.target_attribute import ensure_target
 from mlirc.lowering.pipeline.ledger import Ledger
@@ -127,6 +129,9 @@ def register(cls: type) -> type:
     if not (isinstance(cls, type) and is_dataclass(cls) and isinstance(name, str) and hasattr(cls, "run")):
         called = getattr(cls, "__name__", repr(cls))
         raise TypeError(f"{called} is no pass, which is a frozen dataclass with a name and run(self, function, ledger)")
+    for key in ("takes", "gives"):
+        if (form := getattr(cls, key, None)) is not None and form not in STAGES:
+            raise TypeError(f"{cls.__name__}.{key}: {unknown('form', str(form), STAGES)}")
     passes()[name] = cls
     return cls
 
@@ -349,7 +354,18 @@ def _wrong_form(module: Any, known: Known, proofs: str) -> StageError | None:
 
 def _pass_error(failed: Ran, error: Exception) -> PassError:
     text = failed.module.get_asm(enable_debug_info=True)
-    return PassError(f"pass '{failed.step}' failed{describe(error)}", str(failed.step), text)
+    where = line_of_pass(failed.step.name, error)
+    return PassError(f"pass '{failed.step}' failed{describe(error)}{where}", str(failed.step), text)
+
+
+def line_of_pass(name: str, error: Exception) -> str:
+    """ ", at my_pass.py:13": the innermost line that the error came through of the file of a pass that is not mlirc's own, else ""."""
+    code = getattr(getattr(given_by_others(name), "run", None), "__code__", None)
+    if code is None:
+        return ""
+    file = code.co_filename
+    lines = [line for frame, line in traceback.walk_tb(error.__traceback__) if frame.f_code.co_filename == file]
+    return f", at {os.path.basename(file)}:{lines[-1]}" if lines else ""
 
 
 def runners(

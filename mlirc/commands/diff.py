@@ -21,16 +21,40 @@ def changes(before: Sequence["OpText"], after: Sequence["OpText"]) -> list[Chang
     """Aligns the ops of a function before and after a pass, as an edit script."""
     from mlirc.lowering.module.op_text import same_operands
 
-    matcher = SequenceMatcher(None, [op.key for op in before], [op.key for op in after], autojunk=False)
     found: list[Change] = []
     renamed: dict[str, str] = {}  # SSA names before -> after, of ops that match
-    for tag, i, i_end, j, j_end in matcher.get_opcodes():
+    for tag, i, i_end, j, j_end in aligned(before, after):
         if tag != "equal":
             found += [("-", op) for op in before[i:i_end]] + [("+", op) for op in after[j:j_end]]
             continue
         for old, new in zip(before[i:i_end], after[j:j_end], strict=True):
             found.append((" " if same_operands(old, new, renamed) else "~", new))
             renamed.update(zip(old.results, new.results, strict=True))
+    return found
+
+
+def aligned(before: Sequence["OpText"], after: Sequence["OpText"]) -> Iterator[tuple[str, int, int, int, int]]:
+    """Edits as of SequenceMatcher.get_opcodes. Ops that compute the same of the same values are matched first, and between these
+    ops that are alike but for their operands."""
+    same = SequenceMatcher(None, computed(before), computed(after), autojunk=False)
+    for tag, i, i_end, j, j_end in same.get_opcodes():
+        if tag == "equal":
+            yield tag, i, i_end, j, j_end
+            continue
+        old, new = ([op.key for op in ops] for ops in (before[i:i_end], after[j:j_end]))
+        for alike, a, a_end, b, b_end in SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
+            yield alike, i + a, i + a_end, j + b, j + b_end
+
+
+def computed(ops: Sequence["OpText"]) -> list[int]:
+    """A number for each op: equal for ops with the same text whose operands have equal numbers, too."""
+    numbers: dict[str, int] = {}
+    found = []
+    for op in ops:
+        operands = tuple((numbers.get(name, name), part) for name, _, part in (x.partition("#") for x in op.operands))
+        found.append(hash((op.key, operands)))
+        is_header = op.text.startswith("func.func")  # its results are the function's arguments
+        numbers |= {name: hash((k, is_header)) if is_header else found[-1] for k, name in enumerate(op.results)}
     return found
 
 
