@@ -24,6 +24,10 @@ Subject = Any
 """What is rewritten: an op, a text, or a function that gives the text if it is wanted."""
 
 
+class LimitError(PipelineError):
+    """A limit names a pass that does not run."""
+
+
 @dataclass(frozen=True)
 class Rewrite:
     """A rewrite that a pass asked for.
@@ -115,10 +119,9 @@ def print_limits(limits: Mapping[str, tuple[Range, ...]]) -> list[str]:
 
 
 def check_names(limits: Mapping[str, tuple[Range, ...]], names: Iterable[str]) -> None:
-    """Raises PipelineError for a pass that does not run: a limit that limits nothing is a mistake."""
+    """Raises LimitError for a pass that does not run: a limit that limits nothing is a mistake."""
     known = list(dict.fromkeys(names))
     for name in limits:
         if name not in known:
-            raise PipelineError(
-                f"rewrites of '{name}': no such pass runs{nearest(name, known) or ';'} it is {', '.join(known) or 'none'}"
-            )
+            runs = f"the pipeline is {','.join(known)}" if known else "no pass runs"
+            raise LimitError(f"rewrites of '{name}': no such pass runs{nearest(name, known) or ';'} {runs}")

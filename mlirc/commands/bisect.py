@@ -8,7 +8,7 @@ import click
 
 from mlirc.commands.chosen_passes import Chosen, import_extra, import_option, pipeline_changes
 from mlirc.commands.failure import HELP, Failure, reported, traceback_option
-from mlirc.commands.module_file import check_outputs, parse_file, write_output
+from mlirc.commands.module_file import check_inputs, check_outputs, parse_file, write_output
 from mlirc.commands.target import give_target
 from mlirc.lowering.module.counted import counted
 
@@ -103,6 +103,7 @@ def bisect(
             raise Failure(f"'{arguments[0]}': a module takes no arguments", 2)
         if script and (inputs_file is not None or seed is not None):
             raise Failure(f"--inputs and --random: {file} says what its graphs are called with", 2)
+        check_inputs(file, inputs_file)
         check_outputs(output, inputs=(file, inputs_file))
         chosen = None
         if text is not None or pipeline is not None or start or stop or changes:

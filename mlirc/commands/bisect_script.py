@@ -25,7 +25,7 @@ def graphs_of(script: str, arguments: Sequence[str], folder: str) -> list[Any]:
     from mlirc.execution.captures import CaptureError, read_capture
 
     if not os.path.isfile(script):
-        raise Failure(f"{script}: no such file", 2)
+        raise Failure(f"{script}: No such file or directory", 2)
     command = [sys.executable, "-m", "mlirc", "capture", script, "--out", folder, "--", *arguments]
     done = subprocess.run(command, stderr=subprocess.PIPE, text=True, errors="replace")
     said = last_message(re.sub(r"(?m)^mlirc capture: .*\n", "", done.stderr))  # what follows is the program's

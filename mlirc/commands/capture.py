@@ -17,7 +17,7 @@ from mlirc.lowering.module.counted import counted
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 @click.option("--out", "folder", required=True, metavar="DIR", help="Where to keep the graphs: a new or empty folder.")
 def capture(script: str, arguments: tuple[str, ...], folder: str) -> None:
-    """Run SCRIPT.py with ARGUMENTS as Python would, compile what it compiles with mlirc, and keep each graph in DIR.
+    """Run SCRIPT.py with ARGUMENTS as Python would, compile what it compiles with mlirc, and keep each graph in DIR, with its IR after every stage.
 
     Whatever backend a torch.compile asks for, it gets mlirc. What the script prints is its own; a last line on standard
     error says what was kept. Exits as the script does; with 1 where it compiled nothing, with 2 when the command line is

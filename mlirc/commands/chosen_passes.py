@@ -3,6 +3,7 @@ and what --import adds."""
 
 import importlib
 import runpy
+import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,8 +23,13 @@ import_option = click.option(
 )
 
 
+IMPORTED = "mlirc.imported"  # in the meta of Click's context: what --import named
+
+
 def import_extra(name: str) -> None:
     """Import what --import names: a module, or a Python file, which is run. Raises Failure for whatever it raises."""
+    if (given := click.get_current_context(silent=True)) is not None:
+        given.meta.setdefault(IMPORTED, []).append(name)
     try:
         running(f"--import {name}")
         with within(f"--import {name}"):
@@ -37,7 +43,30 @@ def import_extra(name: str) -> None:
     except ImportError as error:
         raise Failure(f"--import {name}: {error}", 2) from error
     except (Exception, SystemExit) as error:
-        raise Failure(f"--import {name}: {type(error).__name__}: {error}", 2) from error
+        text = " ".join(f"{type(error).__name__}: {error}".split())
+        raise Failure(f"--import {name}: {text}{python_line(name, error)}", 2) from error
+
+
+def python_line(name: str, error: BaseException) -> str:
+    """ ", at my_pass.py:13": the innermost line that the error came through of the file or module of that name, or ""."""
+    lines = [
+        (frame.f_code.co_filename, line)
+        for frame, line in traceback.walk_tb(error.__traceback__)
+        if name in (frame.f_code.co_filename, frame.f_globals.get("__name__"))
+    ]
+    return f", at {Path(lines[-1][0]).name}:{lines[-1][1]}" if lines else ""
+
+
+def without_passes() -> str:
+    """ "; --import ops.py registered none: ...": the first file that --import has run and that registered no pass, or ""."""
+    from mlirc.lowering.pipeline.pass_manager import passes
+
+    given = click.get_current_context(silent=True)
+    files = {cls.run.__code__.co_filename for cls in passes().values() if hasattr(cls.run, "__code__")}
+    for name in [] if given is None else given.meta.get(IMPORTED, ()):
+        if name.endswith(".py") and name not in files:
+            return f"; --import {name} registered none: decorate it with mlirc.passes.register"
+    return ""
 
 
 def pipeline_changes(command: Any) -> Any:
@@ -197,4 +226,5 @@ class Chosen:
         try:
             return work()
         except (PipelineError, ValueError) as error:
-            raise Failure(str(error), 2) from error
+            hint = without_passes() if str(error).startswith("no pass '") else ""
+            raise Failure(f"{error}{hint}", 2) from error

@@ -7,7 +7,7 @@ import click
 
 from mlirc.commands.chosen_passes import import_extra, import_option
 from mlirc.commands.failure import HELP, Failure, reported, traceback_option
-from mlirc.commands.module_file import check_outputs, write_output
+from mlirc.commands.module_file import check_inputs, check_outputs, write_output
 from mlirc.measurement.alternate import COMPILATIONS
 
 
@@ -82,6 +82,7 @@ def compare(
             raise Failure(str(error), 2) from error
         if sum(x is not None for x in (models, captures, script)) != 1:
             raise Failure("say what to compare on: --models NAMES, --captures DIR or SCRIPT.py, one of them", 2)
+        check_inputs(captures, script)
         check_outputs(json_file, inputs=(captures, script, *extra))
         if threads:
             import torch

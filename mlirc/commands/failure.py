@@ -13,6 +13,7 @@ from typing import Any
 import click
 
 from mlirc.execution.named_crash import go_on_in_child
+from mlirc.lowering.module.nearest import unknown
 
 NO_ROOM = (
     errno.ENOSPC,
@@ -62,6 +63,11 @@ class OneLineUsage(click.Command):
 
 class Commands(OneLineUsage, click.Group):
     """A group of commands, whose help has the first sentence of each, whole."""
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
+        if args and self.get_command(ctx, args[0]) is None and not args[0].startswith("-"):
+            ctx.fail(unknown("command", args[0], self.list_commands(ctx)))
+        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         rows = [

@@ -2,6 +2,7 @@
 
 import dataclasses
 import inspect
+import re
 from typing import Any
 
 import click
@@ -25,6 +26,10 @@ def help_pass(name: str) -> None:
     from mlirc.lowering.pipeline.pass_manager import passes
 
     known = passes()
+    if name not in known and is_upstream(name):
+        raise Failure(
+            f"--help-pass: '{name}' is MLIR's own pass, not one of mlirc's: mlir.llvm.org/docs/Passes explains it", 2
+        )
     if name not in known:
         raise Failure(f"--help-pass: {unknown('pass', name, sorted(known))}", 2)
     cls = known[name]
@@ -37,6 +42,18 @@ def help_pass(name: str) -> None:
     for field in options:
         kind = getattr(field.type, "__name__", field.type)
         click.echo(f"  {field.name.replace('_', '-')}={str(field.default).lower()}  ({kind})")
+
+
+def is_upstream(name: str) -> bool:
+    """Whether MLIR has a pass of that name."""
+    from mlirc.dialects.core.bindings import PassManager, ir
+    from mlirc.dialects.core.context import context
+
+    with context():
+        try:
+            return re.fullmatch(r"[\w-]+", name) is not None and bool(PassManager.parse(f"builtin.module({name})"))
+        except (ValueError, ir.MLIRError):
+            return False
 
 
 def list_ops() -> None:

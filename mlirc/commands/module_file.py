@@ -38,6 +38,8 @@ def parse_bytes(content: bytes, file: str, part: bool = False) -> Any:
     try:
         return parse_module(content, "-" if part else file)
     except TextError as error:
+        if file.endswith(".py"):
+            raise Failure(f"{file} is a Python script; `mlirc capture --out DIR {file}` makes the MLIR", 2) from error
         text = str(error)
         raise Failure(file + text[1:] if part and text.startswith("-:") else text) from error
 
@@ -76,6 +78,18 @@ def check_outputs(*outputs: str | None, inputs: Iterable[str | None] = ()) -> No
             reason = 0 if os.access(path if path.exists() else path.parent, os.W_OK) else errno.EACCES
         if reason:
             raise Failure(f"{output}: {os.strerror(reason)}")
+
+
+def check_inputs(*inputs: str | None) -> None:
+    """Says of files and folders that are not there so before anything is done with others. Raises Failure, of the command line."""
+    for name in inputs:
+        if name is not None and name != "-" and "\0" not in name:
+            try:
+                os.stat(name)
+            except FileNotFoundError as error:
+                raise Failure(f"{name}: {error.strerror}", 2) from error
+            except OSError:  # whoever reads it says what is wrong with it
+                continue
 
 
 def write_output(output: str, text: str) -> None:

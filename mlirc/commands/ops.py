@@ -7,7 +7,7 @@ import click
 
 from mlirc.commands.failure import HELP, Failure, reported, traceback_option
 from mlirc.commands.listing import list_ops
-from mlirc.commands.module_file import check_outputs, write_output
+from mlirc.commands.module_file import check_inputs, check_outputs, write_output
 from mlirc.lowering.module.counted import counted
 
 OF_SOME = "of some operators: mlirc ops --missing opinfo --ops special.log_ndtr,sort"
@@ -48,6 +48,7 @@ def ops(subject, names, json_file, traceback, arguments) -> None:
             raise Failure(f"--missing takes SCRIPT.py or opinfo, {what}; {OF_SOME}", 2)
         if subject == "opinfo" and arguments:
             raise Failure(f"'{arguments[0][:100]}' after --missing opinfo; {OF_SOME}", 2)
+        check_inputs(None if subject == "opinfo" else subject)
         found, failed = _of_opinfo(names) if subject == "opinfo" else (_of_script(subject, arguments), {})
         if json_file:
             write_output(json_file, json.dumps(found.as_dict() | {"failed": failed}, indent=1) + "\n")

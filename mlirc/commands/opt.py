@@ -19,7 +19,7 @@ from mlirc.commands.emitted import checked_kind, emitted
 from mlirc.commands.failure import HELP, Failure, OneLineUsage, reported, traceback_option
 from mlirc.commands.few_collections import few_collections
 from mlirc.commands.listing import help_op, help_pass, list_ops, list_passes
-from mlirc.commands.module_file import check_outputs, parse_bytes, read_file, write_output
+from mlirc.commands.module_file import check_inputs, check_outputs, parse_bytes, read_file, write_output
 from mlirc.commands.shown.printed_ir import PrintedIr, Wanted
 from mlirc.commands.target import HELP as TARGET_HELP
 from mlirc.commands.target import change_target, give_target
@@ -228,6 +228,7 @@ def opt(
                 raise Failure(f"--{option} is of one module: not with --split-input-file or --verify-diagnostics", 2)
         if measure and (ledger_json is None or limits or target):
             raise Failure("--measure goes with --ledger-json, and not with --rewrites or --target", 2)
+        check_inputs(file, plan_file, inputs_file)
         check_outputs(output, inputs=(plan_file, inputs_file, file if diagnostics else None))
         check_outputs(output, ledger_json, save_plan)
         check_outputs(ledger_json, save_plan, inputs=(file,))
@@ -301,6 +302,7 @@ def _run(file: str, content: bytes, target: str | None, chosen: Chosen, shown: S
     from mlirc.lowering.pipeline.fusion_plan import plan_text
     from mlirc.lowering.pipeline.parser import PipelineError
     from mlirc.lowering.pipeline.pass_manager import PassError
+    from mlirc.lowering.pipeline.rewrites import LimitError
 
     with context():
         try:
@@ -321,7 +323,7 @@ def _run(file: str, content: bytes, target: str | None, chosen: Chosen, shown: S
             fusion = FusionLog(shown.plan) if wanted else None
             record = limited_run(module, passes, shown.rewrites, watch.show, fusion=fusion)
         except (PassError, PipelineError, StageError) as error:
-            raise Failure(_in_file(str(error), file, part)) from error
+            raise Failure(_in_file(str(error), file, part), 2 if isinstance(error, LimitError) else 1) from error
         if chosen.pipeline is not None:
             _note_stage(module, chosen)
         if shown.stats:

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from mlirc.commands.failure import HELP, Failure, reported, traceback_option
-from mlirc.commands.module_file import check_outputs, write_output
+from mlirc.commands.module_file import check_inputs, check_outputs, write_output
 
 WAITS = 0.1  # of the time: where all calls wait alike, their times do not vary
 VARIES = 2.0
@@ -29,6 +29,7 @@ def profile(subject, arguments, threads, json_file, traceback) -> None:
     with reported(traceback):
         if subject is None:
             raise Failure("no SCRIPT.py or DIR; -h is help", 2)
+        check_inputs(subject)
         check_outputs(json_file, inputs=(subject,))
         if threads:
             import torch

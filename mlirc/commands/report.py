@@ -8,7 +8,7 @@ import click
 
 from mlirc.commands.failure import HELP, Failure, reported, traceback_option
 from mlirc.commands.few_collections import few_collections
-from mlirc.commands.module_file import check_outputs, write_output
+from mlirc.commands.module_file import check_inputs, check_outputs, write_output
 from mlirc.lowering.module.counted import counted
 
 
@@ -37,6 +37,7 @@ def report(folder, output, profile_file, seconds, traceback) -> None:
     with reported(traceback), few_collections():
         if folder is None:
             raise Failure("no DIR; `mlirc capture SCRIPT.py --out DIR` makes one, -h is help", 2)
+        check_inputs(folder, profile_file)
         check_outputs(output, inputs=(folder, profile_file))
         profiles = _profiles(profile_file) if profile_file else {}
         from mlirc.dialects.core.context import context

@@ -11,7 +11,7 @@ import click
 from mlirc.commands.chosen_passes import REWRITES, Chosen, import_extra, import_option, pipeline_changes, rewrites_of
 from mlirc.commands.failure import HELP, Failure, reported, traceback_option
 from mlirc.commands.few_collections import few_collections
-from mlirc.commands.module_file import check_outputs, parse_file, write_whole
+from mlirc.commands.module_file import check_inputs, check_outputs, parse_file, write_whole
 from mlirc.commands.target import give_target
 from mlirc.execution.named_crash import running
 from mlirc.lowering.module.counted import counted
@@ -108,6 +108,7 @@ def run(
         if each and (repeat or printed or output):
             other = "--repeat" if repeat else "--print" if printed else "-o"
             raise Failure(f"--check-each-pass compares, and has no results for {other}: one of them", 2)
+        check_inputs(file, inputs_file)
         check_outputs(output, inputs=(file, inputs_file))
         chosen = None
         if text is not None or pipeline is not None or start or changes:
@@ -145,6 +146,7 @@ class _Run:
         from mlirc.lowering.module.rules import StageError
         from mlirc.lowering.pipeline.parser import PipelineError
         from mlirc.lowering.pipeline.pass_manager import PassError
+        from mlirc.lowering.pipeline.rewrites import LimitError
 
         if each:
             import torch
@@ -169,7 +171,8 @@ class _Run:
                 left = self.execute(module, passes, inputs, repeat)
                 written = left.written(inputs)
             except (PassError, PipelineError, StageError, InputsError, NoGraph) as error:
-                raise Failure(f"{self.file}: {error}" if isinstance(error, NoGraph) else str(error)) from error
+                text = f"{self.file}: {error}" if isinstance(error, NoGraph) else str(error)
+                raise Failure(text, 2 if isinstance(error, LimitError) else 1) from error
             self.show(left, written, output)
 
     def passes(self, module: Any) -> str:

@@ -65,7 +65,7 @@ def run_script(path: str, arguments: Sequence[str] = ()) -> list[ScriptCall]:
     The script's module stays `__main__`: Dynamo looks the globals of its functions up there, when the calls are compiled.
     """
     if not Path(path).is_file():
-        raise ScriptError(f"{path}: no such file")
+        raise ScriptError(f"{path}: No such file or directory")
     calls: dict[Any, ScriptCall] = {}
     with noting(calls), as_main(path, arguments):
         try:

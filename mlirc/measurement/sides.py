@@ -89,6 +89,7 @@ def read_side(text: str) -> Side:
     from mlirc.frontend.errors import OptionError
     from mlirc.frontend.options import read_options
     from mlirc.lowering.module.nearest import nearest
+    from mlirc.lowering.pipeline.parser import PipelineError
     from mlirc.lowering.pipeline.pipelines import PIPELINES
 
     base, *rest = [part.strip() for part in re.split(r"\s([+-])\s", text)]
@@ -117,5 +118,7 @@ def read_side(text: str) -> Side:
             raise SideError(
                 f"'{base}' is no pipeline, pass or backend{nearest(base, known) or ';'} there are {', '.join(known)}"
             ) from error
+        if "'insert'" in str(error) and isinstance(error.__cause__, PipelineError):
+            raise SideError(f"'{text}': {error.__cause__}; --import FILE.py adds passes") from error
         raise SideError(f"'{text}': {str(error).removeprefix('mlirc option ')}") from error
     return side

@@ -378,10 +378,10 @@ PLACES = {  # a command line of a shell, its exit code, and what standard error 
     f"{MLIRC} opt --list-passes >/dev/full": (1, r"mlirc: standard output: No space left on device\n"),
     f"{MLIRC} opt --list-ops | head -1 >/dev/null; exit 0": (0, ""),
     f"LC_ALL=C PYTHONUTF8=0 PYTHONCOERCECLOCALE=0 {MLIRC} run größe.mlir": (
-        1,
+        2,
         r"mlirc run: .*: No such file or directory\n",
     ),
-    f"env -u HOME {MLIRC} opt gone.mlir -p cse": (1, r"mlirc opt: gone.mlir: No such file or directory\n"),
+    f"env -u HOME {MLIRC} opt gone.mlir -p cse": (2, r"mlirc opt: gone.mlir: No such file or directory\n"),
     f"{MLIRC} run good.mlir >/dev/full": (1, r"mlirc: standard output: No space left on device\n"),
     f"{MLIRC} doctor >/dev/full": (1, r"mlirc: standard output: No space left on device\n"),
     f"{MLIRC} opt good.mlir -p cse --emit none >&-": (0, ""),

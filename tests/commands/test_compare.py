@@ -139,8 +139,8 @@ def test_a_side_that_fails_is_named_and_the_rest_is_told(script, tmp_path):
         (["cpu", "cpux", "--models", "mlp"], 2, "did you mean 'cpu'?"),
         (["cpu", "cpu", "--models", "mpl"], 2, "no model 'mpl'; did you mean 'mlp'?"),
         (["cpu", "cpu", "--models", "mlp", "--ways", "train"], 2, "no way 'train'"),
-        (["cpu", "cpu", "none.py"], 1, "none.py: no such file"),
-        (["cpu", "cpu", "--captures", "nowhere"], 1, "nowhere: No such file or directory"),
+        (["cpu", "cpu", "none.py"], 2, "none.py: No such file or directory"),
+        (["cpu", "cpu", "--captures", "nowhere"], 2, "nowhere: No such file or directory"),
     ],
 )
 def test_bad_input(arguments, code, said, tmp_path, monkeypatch):

@@ -40,7 +40,7 @@ def test_what_is_wrong_is_one_line(tmp_path):
     plan.write_bytes(text.encode()[:-9] + b"\xff")
     assert f"{plan}: byte" in bad("opt", "-", *PASSES, "--fusion-plan", plan, text=GRAPH)
     assert "no regular file" in bad("opt", "-", *PASSES, "--fusion-plan", tmp_path, text=GRAPH)
-    assert "No such file" in bad("opt", "-", *PASSES, "--fusion-plan", tmp_path / "none", text=GRAPH)
+    assert "No such file" in bad("opt", "-", *PASSES, "--fusion-plan", tmp_path / "none", text=GRAPH, code=2)
     both = ("--split-input-file", "--fusion-plan", plan)
     assert "is of one module" in bad("opt", "-", *PASSES, *both, text=GRAPH, code=2)
     kept = plan.read_bytes()

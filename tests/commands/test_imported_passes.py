@@ -88,3 +88,21 @@ def test_a_difference_shows_the_op_that_was_added(file):
     ).stderr
     changed = [line[:19] for line in text.splitlines() if line[0] in "-+~"]
     assert changed == ['+ %1 = "mlirc.abs"(', '~ %3 = "mlirc.abs"(']
+
+
+def test_an_import_that_raises_is_told_with_its_line(file):
+    file.write_text("import os\n\n\ndef f():\n    return {}['boom']\n\n\nf()\n")
+    line = bad("opt", "-", "-p", "cse", "--import", file, text=GRAPH, code=2)
+    assert line == f"main opt: --import {file}: KeyError: 'boom', at wrong.py:5\n"
+
+
+def test_an_import_that_registers_no_pass(file):
+    file.write_text(PASS.replace("@register\n", ""))
+    line = bad("opt", "-", "-p", "wrong", "--import", file, text=GRAPH, code=2)
+    assert line.endswith(f"; --import {file} registered none: decorate it with mlirc.passes.register\n")
+
+
+def test_an_import_that_registers_another_pass_has_no_hint(file):
+    file.write_text(PASS.replace("BODY", "pass"))
+    line = bad("opt", "-", "-p", "wrongly", "--import", file, text=GRAPH, code=2)
+    assert "did you mean 'wrong'?" in line and "registered none" not in line

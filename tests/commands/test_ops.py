@@ -89,7 +89,7 @@ def test_names_near_opinfos(name, near):
 
 
 def test_what_is_wrong_is_one_line(script, tmp_path):
-    assert "no such file" in bad("ops", "--missing", tmp_path / "none.py")
+    assert "No such file or directory" in bad("ops", "--missing", tmp_path / "none.py", code=2)
     assert "IndexError" in bad("ops", "--missing", script)
     assert "go with --missing" in bad("ops", "--ops", "add", code=2)
     assert "mlirc.exp" in good("ops").stdout

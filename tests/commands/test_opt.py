@@ -224,7 +224,7 @@ def test_wrong_command_lines(arguments, message):
 
 
 def test_files_that_cannot_be_read_or_written(tmp_path, file):
-    assert f"{tmp_path}/none.mlir: No such file or directory" in bad(tmp_path / "none.mlir", "-p", "cse")
+    assert f"{tmp_path}/none.mlir: No such file or directory" in bad(tmp_path / "none.mlir", "-p", "cse", code=2)
     assert f"{tmp_path}: Is a directory" in bad(tmp_path, "-p", "cse")
     assert "No such file or directory" in bad(file, "-p", "cse", "-o", tmp_path / "no" / "out.mlir")
     binary = tmp_path / "binary"
@@ -309,7 +309,7 @@ def test_commands(scripts):
     done = subprocess.run([f"{scripts}/mlirc", "opt", "-", "-p", "cse"], input=GRAPH, capture_output=True, text=True)
     assert done.returncode == 0 and done.stdout.count("mlirc.exp") == 1, done.stderr
     done = subprocess.run([f"{scripts}/mlirc-opt", "none.mlir", "-p", "cse"], capture_output=True, text=True)
-    assert (done.returncode, done.stdout) == (1, "")
+    assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == "mlirc-opt: none.mlir: No such file or directory\n"
 
 

@@ -44,7 +44,10 @@ def test_ir_after_each_change():
 
 def test_a_pass_that_does_not_run_has_no_ir():
     line = bad("opt", "-", "-p", "cse", "--print-ir-after", "csee", text=GRAPH, code=2)
-    assert "no pass 'csee' in this pipeline; did you mean 'cse'?" in line
+    assert "--print-ir-after: no pass 'csee' in this pipeline; did you mean 'cse'?" in line
+    assert "--print-ir-before: no pass 'dce'" in bad(
+        "opt", "-", "-p", "cse", "--print-ir-before", "dce", text=GRAPH, code=2
+    )
 
 
 # ---- differences

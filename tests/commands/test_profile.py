@@ -99,7 +99,7 @@ def test_bad_input(tmp_path):
     path = tmp_path / "script.py"
     path.write_text("import torch\ntorch.compile(lambda x: x + 1)(1 / 0)\n")
     assert "no SCRIPT.py or DIR" in bad("profile", code=2)
-    assert "nowhere.py: no such file" in bad("profile", "nowhere.py")
+    assert "nowhere.py: No such file or directory" in bad("profile", "nowhere.py", code=2)
     assert "script.py:2: ZeroDivisionError" in bad("profile", path)
     assert "options of a script stand after --" in bad("profile", path, "--size", code=2)
     (tmp_path / "empty").mkdir()

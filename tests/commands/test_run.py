@@ -181,7 +181,7 @@ def test_the_limit_is_twice_the_given_error_and_some_roundings():
         (("run", "-", "--target", "cpuu"), r"no target 'cpuu'; did you mean 'cpu'\?", 2),
         (("run", "-", "--target", "gpu"), "no tensor of - is on a GPU", 2),
         (("run", "-", "--inputs", "a", "--random", "1"), "one of them", 2),
-        (("run", "-", "--inputs", "none.safetensors"), "none.safetensors: No such file", 1),
+        (("run", "-", "--inputs", "none.safetensors"), "none.safetensors: No such file", 2),
         (("run", "-", "--pipeline", "cpuu"), r"no pipeline 'cpuu'; did you mean 'cpu'\?", 2),
         (("run", "-", "-p", "csee"), r"no pass 'csee'.*did you mean 'cse'\?", 2),
         (("run", "-", "-p", "plan-memory"), "takes the kernel form", 1),

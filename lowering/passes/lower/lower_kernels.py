@@ -100,9 +100,7 @@ class LowerKernels:
                     raise UnsupportedByPass(launch, str(error)) from error
                 self.add_functions(module_block, *made[key], taken)
             else:
-                ledger.record(
-                    self.name, "share", string_attribute(launch, "label"), "SAME STRUCTURE", True, str(launch.location)
-                )
+                ledger.record(self.name, "share", string_attribute(launch, "label"), "SAME STRUCTURE", True, launch)
             name, kernel = made[key]
             run_instead(launch, name, kernel.symbols)
 

@@ -71,9 +71,7 @@ class LowerTriton:
                 with ir.InsertionPoint(module_block), launch.location:
                     create("triton", [], [], attributes(*made[key]))
             else:
-                ledger.record(
-                    self.name, "share", string_attribute(launch, "label"), "SAME STRUCTURE", True, str(launch.location)
-                )
+                ledger.record(self.name, "share", string_attribute(launch, "label"), "SAME STRUCTURE", True, launch)
             name, kernel = made[key]
             run_instead(launch, name, kernel.symbols)
         self.lower_calls(function, made, taken, target, ledger)
@@ -107,7 +105,7 @@ class LowerTriton:
                 with ir.InsertionPoint(module_block), call.location:
                     create("triton", [], [], attributes(*made[key]))
             else:
-                ledger.record(self.name, "share", callee, "SAME STRUCTURE", True, str(call.location))
+                ledger.record(self.name, "share", callee, "SAME STRUCTURE", True, call)
             name, kernel = made[key]
             attributes_ = {"kernel": name, "symbols": ", ".join(kernel.symbols), "messages": messages(call)}
             for attribute, value in attributes_.items():

@@ -26,13 +26,14 @@ class PrintedIr:
 
     def __init__(self, wanted: Wanted, steps: Sequence[Any], module: Any):
         self.wanted, self.steps, self.count = wanted, steps, 0
-        for name in (*wanted.before, *wanted.after):
+        for side, name in (*(("before", x) for x in wanted.before), *(("after", x) for x in wanted.after)):
             if name not in {step.name for step in steps}:
                 from mlirc.lowering.module.nearest import nearest
 
                 names = list(dict.fromkeys(step.name for step in steps))
                 told = f"it runs {', '.join(names)}" if names else "it runs none"
-                raise Failure(f"--print-ir: no pass '{name}' in this pipeline{nearest(name, names) or ';'} {told}", 2)
+                close = nearest(name, names) or ";"
+                raise Failure(f"--print-ir-{side}: no pass '{name}' in this pipeline{close} {told}", 2)
         self.text = module_text(module, wanted.locations) if wanted.after_change else ""
         self._before(module)
 

@@ -66,7 +66,7 @@ def test_programs_without_a_graph(tmp_path):
         "ends.py: no graph was compiled, as it ended with 1: SystemExit: two lines\n"
     )
     done = bisect(tmp_path, "missing.py")
-    assert done.returncode == 2 and "missing.py: no such file" in done.stderr
+    assert done.returncode == 2 and "missing.py: No such file or directory" in done.stderr
 
 
 RAISED = {
