@@ -1,4 +1,5 @@
-"""Lazy tensors, whose values are not in their memory: conjugated and negated views, zeros without memory, and batches of a vmap."""
+"""Tensors whose values are not in their memory: conjugated and negated views and zeros without memory, which `is_lazy` tells; and batches of
+autograd's `is_grads_batched`, which `is_batched` tells."""
 
 from collections.abc import Callable
 from typing import Any
@@ -51,6 +52,7 @@ def zeros_without_memory(x: torch.Tensor) -> torch.Tensor:
     return made.as_strided(x.shape, x.stride())
 
 
+# apart: each looks at real tensors, on a thread of its own, whatever mode the caller is in (reach.py)
 @reach("zero-tensors", instead="a tensor's address is asked", apart=True)
 def zero_test() -> Callable[[torch.Tensor], bool]:
     """PyTorch's own test, Tensor._is_zerotensor."""

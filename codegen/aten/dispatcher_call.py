@@ -24,13 +24,13 @@ from mlirc.codegen.aten.shim_call import (
     NotNative,
     Step,
     boolean,
-    check,
     conversion_of,
     dtype,
     given_arguments,
     gives_list,
     integer,
     items,
+    kinds_of,
     operand_of,
     reads_storage,
     real,
@@ -41,7 +41,7 @@ from mlirc.codegen.frame.frame import Frame, HostBuffer, Number
 
 def dispatcher_call(frame: Frame, op: Any, function: Any, operands: Sequence[HostBuffer | Number]) -> NativeCall:
     """The call of `function` by the dispatcher. Writes nothing yet; raises NotNative."""
-    return by_stack(frame, op, function, operands, check(function, op))
+    return by_stack(frame, op, function, operands, kinds_of(function, op))
 
 
 def by_stack(

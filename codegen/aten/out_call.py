@@ -17,8 +17,8 @@ from mlirc.codegen.aten.overridden_kernels import computes_otherwise
 from mlirc.codegen.aten.shim_call import (
     NativeCall,
     NotNative,
-    check,
     given_arguments,
+    kinds_of,
     one_device,
     routines,
     scalar_of_real,
@@ -28,6 +28,13 @@ from mlirc.codegen.frame.frame import Frame, HostBuffer, Number
 from mlirc.dialects.core.tensor_types import info_of
 
 aten = torch.ops.aten
+CONVERTERS = (
+    tensor,
+    tensor,
+    tensor,
+    scalar_of_real,
+    scalar_of_real,
+)  # of the arguments: self, two factors, beta, alpha
 OUT = {aten.addmm.default: aten.addmm.out, aten.baddbmm.default: aten.baddbmm.out}
 
 
@@ -35,17 +42,14 @@ def out_call(frame: Frame, op: Any, function: Any, operands: Sequence[HostBuffer
     """The call. Writes no text yet: `write` of the result writes the call, `take` what follows its success. Raises NotNative."""
     if function not in OUT:
         raise NotNative("another operator")
-    kinds, device = check(function, op), one_device(op)
+    kinds, device = kinds_of(function, op), one_device(op)
     name = f"{function._schema.name.removeprefix('aten::')}_out"
     if routines(device).get(name) != ("AtenTensorHandle",) * 4 + ("double",) * 2:
         raise NotNative("the C shim has no routine for it")
     if computes_otherwise(OUT[function]):
         raise NotNative(f"{OUT[function]}, which the routine calls, has a kernel that is not PyTorch's")
     given = [value for _, value in given_arguments(function, op)]
-    steps = [
-        convert(frame, value, operands)
-        for convert, value in zip([tensor] * 3 + [scalar_of_real] * 2, given, strict=True)
-    ]
+    steps = [convert(frame, value, operands) for convert, value in zip(CONVERTERS, given, strict=True)]
     info, made = info_of(op.results[0]), frame.new_handle()
     signature = "i32 (ptr, ptr, ptr, ptr, double, double)"
 

@@ -36,10 +36,10 @@ from mlirc.codegen.aten.shim_call import (
     NativeCall,
     NotNative,
     Step,
-    check,
     given_arguments,
     gives_real_numbers,
     integer,
+    kinds_of,
     number_in_memory,
     one_device,
     operand_of,
@@ -94,7 +94,7 @@ def scalar_call(frame: Frame, op: Any, function: Any, operands: Sequence[HostBuf
     way = way_of(function)
     if way is None:
         raise NotNative("another operator")
-    kinds = check(function, op)
+    kinds = kinds_of(function, op)
     if {info_of(x).device for x in op.results} != {"cpu"}:
         raise NotNative("its result is not on the CPU")
     instead, write = way
@@ -124,14 +124,14 @@ def elementwise_call(frame: Frame, op: Any, function: Any, operands: Sequence[Ho
         raise NotNative("another operator")
     if computes_otherwise(instead):
         raise NotNative(f"{instead}, in whose place it is called, has a kernel that is not PyTorch's")
-    return with_slots(frame, instead, elementwise_slots(frame, op, function, instead, operands), check(function, op))
+    return with_slots(frame, instead, elementwise_slots(frame, op, function, instead, operands), kinds_of(function, op))
 
 
 def difference_call(frame: Frame, op: Any, function: Any, operands: Sequence[HostBuffer | Number]) -> NativeCall:
     """x - alpha * y as x + (-alpha) * y by the C shim's routine, which is what eager computes. Writes nothing yet; raises NotNative."""
     if function not in DIFFERENCES:
         raise NotNative("another operator")
-    kinds, device = check(function, op), one_device(op)
+    kinds, device = kinds_of(function, op), one_device(op)
     if not gives_real_numbers(op) or routines(device).get("add_Tensor") != ADD:
         raise NotNative("a difference of integers, or the C shim has no routine for it")
     if computes_otherwise(aten.add.Tensor):

@@ -72,7 +72,7 @@ class NativeCall:
 
 def routine_call(frame: Frame, op: Any, function: Any, operands: Sequence[HostBuffer | Number]) -> NativeCall:
     """The call by the shim's routine for `function`. Writes nothing yet; raises NotNative."""
-    kinds = check(function, op)
+    kinds = kinds_of(function, op)
     if reads_storage(function):
         raise NotNative("it reads all of its operand's storage")
     device = one_device(op)
@@ -121,7 +121,7 @@ def routine_name(function: Any, device: str) -> str:
     return name
 
 
-def check(function: Any, op: Any) -> list[str]:
+def kinds_of(function: Any, op: Any) -> list[str]:
     """The kinds of the results of the schema; raises NotNative if native code may not make this call."""
     if not isinstance(function, torch._ops.OpOverload):
         raise NotNative("only Python can call it")
@@ -155,7 +155,7 @@ def check(function: Any, op: Any) -> list[str]:
     raise NotNative("some results are left out, and no output_mask says which")
 
 
-def in_memory(function: Any) -> bool:
+def gives_resolved(function: Any) -> bool:
     """Whether a complex result is known to be no conjugated view, which linalg_lu_solve, say, gives of operands that are none."""
     name = function._schema.name.removeprefix("aten::")
     return torch.Tag.pointwise in function.tags or name.startswith("_fft_") or name in IN_MEMORY

@@ -4,6 +4,8 @@
 
 A tensor that the kernel writes to is copied first, and the copy is a result: ops of the IR write to no operand. The compiled code takes addresses for
 multiples of 16. Where one is not, nothing is launched and the status is 1: Python makes the call, and Triton compiles other code.
+
+In the call's arguments, {"$": k} is operand k of the op, and {"size": text} a size expression (aten_arguments.py).
 """
 
 import json
@@ -47,7 +49,7 @@ def triton_call(frame: Frame, op: Any, operands: Operands) -> NativeCall:
 
 
 def constants_of(given: dict[str, Any]) -> dict[str, Any]:
-    """The constants of the call. Raises NotNative where they have no text."""
+    """The constants of the call. Raises NotNative for those that cannot be written as JSON."""
     try:
         (found,), _ = aten_arguments.decode(json.dumps([given["constants"]]), (), {}, ())
     except ValueError as reason:

@@ -15,7 +15,7 @@ from mlirc.codegen.aten.out_call import out_call
 from mlirc.codegen.aten.overridden_kernels import computes_otherwise
 from mlirc.codegen.aten.python_call import AtenCall
 from mlirc.codegen.aten.scalar_call import difference_call, elementwise_call, scalar_call
-from mlirc.codegen.aten.shim_call import NUMBER, UNWANTED, WANTED, NativeCall, NotNative, in_memory, routine_call
+from mlirc.codegen.aten.shim_call import NUMBER, UNWANTED, WANTED, NativeCall, NotNative, gives_resolved, routine_call
 from mlirc.codegen.aten.view_call import view_call
 from mlirc.codegen.frame.frame import Frame, HostBuffer, Number
 from mlirc.codegen.host.inputs import bind_result
@@ -89,6 +89,7 @@ def native_way(
         elementwise_call,
         dispatcher_call,
     )
+    # a function whose kernel is not PyTorch's is called through the dispatcher alone, which finds that kernel
     for way in ways[-1:] if computes_otherwise(function) else ways:
         try:
             return way(frame, op, function, operands), ""
@@ -154,7 +155,7 @@ def may_be_lazy(function: Any) -> bool:
     """Whether a complex result may be the conjugate of what is in memory."""
     if not isinstance(function, torch._ops.OpOverload):
         return False
-    return not in_memory(function) or bool(computes_otherwise(function))
+    return not gives_resolved(function) or bool(computes_otherwise(function))
 
 
 def is_unused(result: ir.Value) -> bool:

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from mlirc.codegen.abi import shim
-from mlirc.codegen.aten.shim_call import WANTED, NativeCall, NotNative, array, check, given_arguments, items
+from mlirc.codegen.aten.shim_call import WANTED, NativeCall, NotNative, array, given_arguments, items, kinds_of
 from mlirc.codegen.cuda import launch as cuda_launch
 from mlirc.codegen.frame.frame import Frame, HostBuffer, Number
 from mlirc.codegen.frame.gpu_calls import CONVOLUTIONS, DATA, FILTER, CudnnConvolution
@@ -24,7 +24,7 @@ HALF = (torch.float16, torch.bfloat16)
 
 def convolution_call(frame: Frame, op: Any, function: Any, operands: Sequence[HostBuffer | Number]) -> NativeCall:
     """The call by cuDNN. Writes nothing yet; raises NotNative."""
-    check(function, op)
+    kinds_of(function, op)
     wanted, places = convolution_of(function, op)
     number, device = len(frame.gpus.convolutions), wanted.device
     frame.gpus.convolutions.append(wanted)
@@ -40,7 +40,7 @@ def convolution_call(frame: Frame, op: Any, function: Any, operands: Sequence[Ho
 
 def backward_call(frame: Frame, op: Any, function: Any, operands: Sequence[HostBuffer | Number]) -> NativeCall:
     """The gradients of a convolution, by one call of cuDNN for each. Writes nothing yet; raises NotNative."""
-    kinds = check(function, op)
+    kinds = kinds_of(function, op)
     wanted = gradients_of(function, op)
     first = len(frame.gpus.convolutions)
     frame.gpus.convolutions += [gradient for gradient, _ in wanted]

@@ -22,7 +22,7 @@ Flags = dict[int, tuple[bool, bool, bool]]
 """Whether a result is conjugated, negated, and detached at last, by its place."""
 
 
-def in_memory(gm: GraphModule, returned: int) -> tuple[GraphModule, Flags]:
+def with_results_in_memory(gm: GraphModule, returned: int) -> tuple[GraphModule, Flags]:
     """A graph that returns what is in memory, and the flags of those of its first `returned` results that are views
     which conjugate or negate; the graph itself, where none has any.
 

@@ -14,7 +14,7 @@ from mlirc.dialects.core.bindings import ir
 from mlirc.frontend.cache.compiled import Compiled
 from mlirc.frontend.cache.frozen_parameters import FrozenParameters
 from mlirc.frontend.capture.flex_attention import DENSE
-from mlirc.frontend.capture.lazy_results import in_memory, with_flags
+from mlirc.frontend.capture.lazy_results import with_flags, with_results_in_memory
 from mlirc.frontend.capture.result_views import is_view, seen_by, with_views
 from mlirc.frontend.capture.views_to_replay import with_replays
 from mlirc.frontend.cuda_graphs.facts import returned_to_user
@@ -74,7 +74,7 @@ class Emitted:
 def import_aten(graph: AtenGraph, folder: CacheFolder | None) -> Lowering:
     """`folder` is where kernels are looked up, and kept."""
     results = len(graph.gm.graph.output_node().args[0])  # type: ignore[arg-type]
-    gm, flags = in_memory(graph.gm, returned_to_user(graph.kind, results))
+    gm, flags = with_results_in_memory(graph.gm, returned_to_user(graph.kind, results))
     imported = import_graph(gm, graph.parameters, graph.after_node)
     returned = returned_to_user(graph.kind, len(imported.outputs))
     outputs = with_views(gm, imported.outputs, returned)

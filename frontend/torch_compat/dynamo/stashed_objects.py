@@ -1,8 +1,8 @@
-"""References that torch 2.11 drops without having taken them, of two dicts that each training program stashes.
+"""torch 2.11 drops a reference that it never took, to two dicts.
 
-Dynamo loads Inductor's CUDA graphs where it first traces an optimizer, with every backend. These stash two dicts of the thread that
-loads them, for threads of autograd: `torch._C._stash_obj_in_tls`. That of 2.11 takes no reference, and drops one once the
-thread has ended. By then the dicts are freed, and what Python keeps in their memory loses 1: a reference, or the length of a string.
+Inductor's cudagraph_trees, which Dynamo imports with the first optimizer, gives them to `torch._C._stash_obj_in_tls`, which should take a
+reference for the thread and in 2.11 does not. At the thread's end it drops one all the same. By then the dicts are freed, and
+what Python keeps in their memory loses 1: a reference, or the length of a string.
 """
 
 import ctypes

@@ -36,12 +36,11 @@ from mlirc.lowering.cpu.math.builder import Value
 from mlirc.lowering.cpu.matmul.accumulators import rank_one_update, unrolled_sums
 from mlirc.lowering.cpu.matmul.column_blocks import ColumnTilesWriter
 from mlirc.lowering.cpu.matmul.factors import Floats, Pairs
-from mlirc.lowering.cpu.matmul.match import Gemm
+from mlirc.lowering.cpu.matmul.match import MOST_COPIED, Gemm
 from mlirc.lowering.cpu.matmul.tile import registers
 from mlirc.lowering.target import CpuTarget
 
 MOST_ROWS = 8
-MOST_COPIED = 256 << 10  # elements of all copied rows, 4 bytes each, on a thread's stack
 SUMS = 8  # independent accumulators that hide the latency of an FMA
 ROW_BYTES = 24 << 10  # of the copied rows in a block of k: they stay in the L1 cache
 MOST_STEPS = 2048  # elements along k that one accumulator sums before it is added to the tile, for accuracy

@@ -22,6 +22,8 @@ from mlirc.lowering.kernel.axes import Axis, merge
 from mlirc.lowering.kernel.matmul import has_dims, read_matmuls
 from mlirc.lowering.kernel.nodes import Access, Kernel, Node
 
+MOST_COPIED = 256 << 10  # elements of all rows where each thread copies them to its stack, at most 4 bytes each
+
 
 @dataclass(eq=False)
 class Gemm:

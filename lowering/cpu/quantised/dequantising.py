@@ -30,8 +30,9 @@ from mlirc.lowering.cpu.math.builder import Value, element_text
 from mlirc.lowering.cpu.matmul.accumulators import rank_one_update
 from mlirc.lowering.cpu.matmul.column_blocks import ColumnTilesWriter
 from mlirc.lowering.cpu.matmul.factors import broadcast
+from mlirc.lowering.cpu.matmul.match import MOST_COPIED
 from mlirc.lowering.cpu.quantised.few_rows import FewRowsWriter
-from mlirc.lowering.cpu.quantised.match import MOST_COPIED, SMALL, GroupNumbers, QuantisedGemm
+from mlirc.lowering.cpu.quantised.match import SMALL, GroupNumbers, QuantisedGemm
 from mlirc.lowering.kernel.nodes import Access
 from mlirc.lowering.target import CpuTarget
 

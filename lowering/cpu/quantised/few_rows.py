@@ -1,21 +1,20 @@
-"""Few rows, of which each thread copies all: what gemms by quantised weights have in common."""
+"""What the writers of gemms by quantised weights share (integers.py, dequantising.py, unpacking.py)."""
 
 from mlirc.lowering.cpu.matmul.column_blocks import CopiedRowsWriter
-from mlirc.lowering.cpu.matmul.match import Gemm
-from mlirc.lowering.cpu.quantised.match import MOST_COPIED
+from mlirc.lowering.cpu.matmul.match import MOST_COPIED, Gemm
 from mlirc.lowering.target import CpuTarget
 
 
 class FewRowsWriter(CopiedRowsWriter):
-    """Threads share the column blocks, however few.
+    """Each thread copies all rows and multiplies them by its column blocks; the rows are never split.
 
-    rows     of the matmul, a number
+    rows     M, an int and never a symbol
     length   steps along k
     """
 
-    panel = MOST_COPIED  # all rows: one thread does them
-    large = 1 << 20
-    fewest = 0
+    panel = MOST_COPIED  # more than there are rows: no split
+    large = 1 << 20  # bytes of a weight from which on threads take chunks of column blocks
+    fewest = 0  # column blocks are split, however few there are
 
     def __init__(self, gemm: Gemm, name: str, target: CpuTarget):
         super().__init__(gemm, name, target)

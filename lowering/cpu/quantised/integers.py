@@ -26,9 +26,9 @@ from mlirc.lowering.cpu.loops.frame import KernelText
 from mlirc.lowering.cpu.math.builder import Value
 from mlirc.lowering.cpu.matmul.accumulators import rank_one_update
 from mlirc.lowering.cpu.matmul.column_blocks import ColumnTilesWriter
-from mlirc.lowering.cpu.matmul.match import Gemm
+from mlirc.lowering.cpu.matmul.match import MOST_COPIED, Gemm
 from mlirc.lowering.cpu.quantised.few_rows import FewRowsWriter
-from mlirc.lowering.cpu.quantised.match import MOST_COPIED, few_rows, plain_read
+from mlirc.lowering.cpu.quantised.match import few_rows, plain_read
 from mlirc.lowering.kernel.matmul import contraction_of
 from mlirc.lowering.kernel.nodes import Access, Kernel, Node
 from mlirc.lowering.target import CpuTarget

@@ -23,7 +23,6 @@ from mlirc.lowering.kernel.matmul import Contraction, contraction_of, has_dims
 from mlirc.lowering.kernel.nodes import Access, Kernel, Node
 
 MOST_ROWS = 8
-MOST_COPIED = 256 << 10  # elements of all copied rows, at most 4 bytes each, on a thread's stack
 FLOATS = (torch.float32, torch.bfloat16)
 INTEGERS = (torch.int8, torch.int32, torch.int64)
 SMALL = 1 << 30  # an int64 zero below it is subtracted in 32 bits

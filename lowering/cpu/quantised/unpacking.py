@@ -23,9 +23,9 @@ from mlirc.lowering.cpu.loops.frame import KernelText
 from mlirc.lowering.cpu.math.builder import Value
 from mlirc.lowering.cpu.matmul.accumulators import rank_one_update
 from mlirc.lowering.cpu.matmul.factors import broadcast
-from mlirc.lowering.cpu.matmul.match import Gemm
+from mlirc.lowering.cpu.matmul.match import MOST_COPIED, Gemm
 from mlirc.lowering.cpu.quantised.few_rows import FewRowsWriter
-from mlirc.lowering.cpu.quantised.match import FLOATS, MOST_COPIED, few_rows, read_of
+from mlirc.lowering.cpu.quantised.match import FLOATS, few_rows, read_of
 from mlirc.lowering.kernel.matmul import below, contraction_of
 from mlirc.lowering.kernel.nodes import Kernel, Node
 from mlirc.lowering.target import CpuTarget

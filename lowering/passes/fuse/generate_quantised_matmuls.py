@@ -13,8 +13,8 @@ from mlirc.dialects.core.kernel_forms import broadcast_map
 from mlirc.dialects.core.symbols import Int
 from mlirc.dialects.core.tensor_types import info_of
 from mlirc.lowering.analysis.provenance import view_root
+from mlirc.lowering.cpu.matmul.match import MOST_COPIED
 from mlirc.lowering.cpu.quantised.integers import integer_span
-from mlirc.lowering.cpu.quantised.match import MOST_COPIED
 from mlirc.lowering.fusion.aten_calls import called
 from mlirc.lowering.fusion.quantised_weight import BYTES, COLUMN, FLOATS, STEP, Read, Weight, canonical, weight_at
 from mlirc.lowering.fusion.unpacked_weight import PACKED_DTYPES, UnpackedWeight

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from mlirc.lowering.cpu.matmul.dot_product import MOST_COPIED
+from mlirc.lowering.cpu.matmul.match import MOST_COPIED
 from tests.kernel_runner import NativeKernel, guarded, info
 
 pytestmark = pytest.mark.thinned
