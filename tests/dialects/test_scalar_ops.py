@@ -11,6 +11,7 @@ from mlirc.dialects.core.dialect import IMPORTS, OPS, Binary, Elementwise, Terna
 from mlirc.dialects.core.scalar_builder import TorchBuilder
 from mlirc.dialects.core.tensor_types import KERNEL_DTYPES, opmath
 from mlirc.dialects.ops.elementwise.activation_backward import Gradient
+from tests.compare_stages import prepare
 
 load_ops()
 FLOATS = (torch.float64, torch.float32)
@@ -152,6 +153,33 @@ def test_body_is_reference(name):
             zeros = (eager == 0) & (got == 0)
             assert torch.equal(got.expand(eager.shape)[zeros].signbit(), eager[zeros].signbit())
     assert tried, f"the reference of mlirc.{name} takes no dtype that kernels compute with"
+
+
+OTHERWISE = {  # ops whose reference is imported as others, and why
+    "cancel": "a pass makes it of sub, where its second operand is computed of the first",
+    "clamp": "two tensors are imported as maximum and minimum",
+    "fma": "prims.fma is imported as it, and has no body in eager",
+    "isfinite": "it is decomposed before the importer sees it",
+    "pow_wide": "pow is imported as it where the exponent is a number with more bits than x has",
+}
+
+
+@pytest.mark.parametrize("name", SCALAR_OPS)
+def test_a_reference_is_imported_as_its_op(name):
+    """The tests of numbers/ compile the reference: of a formula they would test the formula's ops, and never this one's body."""
+    cls, held = OPS[name], set[str]()
+    words = cls.computes if isinstance(cls.computes, tuple) else (cls.computes,) * arity(cls)
+    for dtype in (torch.float32, torch.int32, torch.bool):
+        args = [torch.ones(3, dtype=torch.bool if word == "bool" else dtype) for word in words]
+        if reference(cls, args) is not None:
+            with context():
+                function, _ = prepare(cls.reference, *args)
+                held |= {op.operation.name for op in function.regions[0].blocks[0].operations}
+    assert held, f"eager takes no dtype that was tried of {name}"
+    is_held = f"mlirc.{name}" in held
+    assert is_held != (name in OTHERWISE), (
+        f"the reference of mlirc.{name} is imported as {', '.join(sorted(held))}; it must call the operator itself, or stand in OTHERWISE"
+    )
 
 
 @pytest.mark.parametrize("dtype", HALVES)

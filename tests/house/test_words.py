@@ -130,6 +130,13 @@ def wrong_words(name: str) -> list[str]:
     return sorted(word for word in words_of(name) & set(WORDS) if name not in EXCEPTIONS.get(word, {}))
 
 
+def told(where: str, name: str) -> str:
+    """What to do about a name with wrong words, or ""."""
+    instead = [f"'{word}' is: {WORDS[word]}" for word in wrong_words(name)]
+    right = "where it is right, EXCEPTIONS in tests/house/test_words.py has the name and its meaning"
+    return f"{where}: the name '{name}' has a word that is ours alone: {'; '.join(instead)}; {right}" if instead else ""
+
+
 def names(text: str) -> Iterator[str]:
     """Of classes, functions, and a module's constants."""
     module = ast.parse(text)
@@ -152,12 +159,9 @@ def prose(text: str) -> str:
 @pytest.mark.parametrize("folder", [*CODE, "docs"])
 def test_names_are_the_fields(folder):
     for file in sources(folder):
-        assert not wrong_words(file.name), f"{file.relative_to(ROOT)}: {[WORDS[w] for w in wrong_words(file.name)]}"
-        if file.suffix == ".py":
-            for name in names(file.read_text()):
-                assert not wrong_words(name), (
-                    f"{file.relative_to(ROOT)}: {name}: {[WORDS[w] for w in wrong_words(name)]}"
-                )
+        where = str(file.relative_to(ROOT))
+        for name in (file.name, *(names(file.read_text()) if file.suffix == ".py" else ())):
+            assert not wrong_words(name), told(where, name)
 
 
 def our_passes() -> set[str]:
@@ -166,11 +170,9 @@ def our_passes() -> set[str]:
 
 
 def test_passes_and_options_have_the_fields_words():
-    assert not {
-        name: wrong_words(name)
-        for name in (*our_passes(), *(field.name for field in fields(Options)))
-        if wrong_words(name)
-    }
+    for what, found in (("a pass", our_passes()), ("an option", [field.name for field in fields(Options)])):
+        for name in found:
+            assert not wrong_words(name), told(what, name)
 
 
 @pytest.mark.parametrize("folder", CODE)
@@ -200,7 +202,7 @@ def test_documents_are_the_fields(document):
         assert not found, f"'{found[0]}' is: {better}"
     for heading in re.findall(r"^#+ (.+)", document.read_text(), re.MULTILINE):
         if heading != "What the process shares":  # as memory and files are shared
-            assert not wrong_words(heading), heading
+            assert not wrong_words(heading), told(document.name, heading)
 
 
 def test_each_exception_is_there():
@@ -211,6 +213,16 @@ def test_each_exception_is_there():
 @pytest.mark.parametrize("name", ["MergeProducts", "share_units", "units.py", "pad-products", "boxes", "row_squares"])
 def test_an_old_word_is_seen(name):
     assert wrong_words(name)
+
+
+def test_a_wrong_word_is_told_with_what_to_write():
+    text = told("dialects/ops/softsign_square.py", "softsign_square.py")
+    assert text.startswith(
+        "dialects/ops/softsign_square.py: the name 'softsign_square.py' has a word that is ours alone: "
+    )
+    assert "'square' is: transposed; a tile" in text and "EXCEPTIONS in tests/house/test_words.py" in text
+    assert "'product' is: matmul (the graph)" in told("a pass", "negated-products")
+    assert not told("dialects/ops/elementwise/power.py", "power.py")
 
 
 SHOWN = (

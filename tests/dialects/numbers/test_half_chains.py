@@ -182,7 +182,9 @@ def check(second: str, dtype: torch.dtype, every: int = 1) -> None:
     for (name, f), got in zip(firsts.items(), compiled(x), strict=True):
         if text := wrong(got, f, last, x, 2.0**-23 if name in AS_FLOAT32 else 0.0):
             found[name] = text
-    assert not found, "\n".join(f"{second} of {name}: {text}" for name, text in found.items())
+    hint = f"; where {second} is steep, or gives NaN of infinity, its class says jumps = True (docs/adding.md)"
+    hint = "" if second not in ELEMENTWISE or ELEMENTWISE[second].jumps else hint
+    assert not found, "\n".join(f"{second} of {name}: {text}{hint}" for name, text in found.items())
 
 
 @pytest.mark.thinned(2)
