@@ -15,5 +15,5 @@ def test_rewrites_are_numbered_and_limited(tmp_path):
     done = good("opt", path, "-p", "to-kernels", "--rewrites", "to-kernels=2", "--list-rewrites")
     assert done.stdout.count("mlircx.kernel") == 1 and "to-kernels 0: mlirc.neg" in done.stderr
     assert done.stderr.count(": refused") == 2
-    assert "no such pass runs" in bad("opt", path, "-p", "to-kernels", "--rewrites", "cse=1")
+    assert "no such pass runs" in bad("opt", path, "-p", "to-kernels", "--rewrites", "cse=1", code=2)
     assert "is no range" in bad("opt", path, "-p", "cse", "--rewrites", "cse=x", code=2)
