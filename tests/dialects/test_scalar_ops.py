@@ -156,7 +156,7 @@ def test_body_is_reference(name):
 
 
 OTHERWISE = {  # ops whose reference is imported as others, and why
-    "cancel": "a pass makes it of sub, where its second operand is computed of the first",
+    "cancel": "sub of half types is imported as it where one operand is computed of the other",
     "clamp": "two tensors are imported as maximum and minimum",
     "fma": "prims.fma is imported as it, and has no body in eager",
     "isfinite": "it is decomposed before the importer sees it",
