@@ -6,6 +6,7 @@ what Python keeps in their memory loses 1: a reference, or the length of a strin
 """
 
 import ctypes
+import importlib
 import sys
 import threading
 from collections.abc import Callable
@@ -43,8 +44,8 @@ def references(held: Any, name: str) -> int:
     instead="the end of a thread that compiled the first optimizer spoils Python's memory in torch 2.11, as with every backend",
 )
 def thread_local_objects() -> Callable[[], threading.local]:
-    """What gives the threading.local that has the stashed objects. Asked where TREES is loaded."""
-    trees: Any = sys.modules[TREES]
+    """What gives the threading.local that has the stashed objects. A compilation asks where TREES is loaded; `mlirc doctor` asks everywhere."""
+    trees: Any = importlib.import_module(TREES)
     if not isinstance(trees.local, threading.local):
         raise Missing("what is stashed is no thread's own")
     return lambda: trees.local
