@@ -5,6 +5,7 @@ Before: parallel = "2, 128, 768", x read at "d0, d1, d2" and a bias at "d2"
 After:  axes d1 (256, stride 768) and d2 (768, stride 1)
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -117,11 +118,14 @@ class Vector:
 
 def choose_vector(kernel: Kernel, axes: list[Axis], vector_bytes: int) -> Vector:
     """The axis along which the work takes the fewest steps: UNIT STRIDES are one load, others a gather."""
-    lanes = vector_bytes // element_bytes(kernel)
     has_scan = any(n.kind == "scan" for n in kernel.nodes)
     # each lane of an arg reduction must meet its points in row-major order: the vector's loop is the innermost
     barred = axes if has_scan else axes[:-1] if any(is_positional(n) for n in kernel.nodes) else []
-    candidates = [Vector(axis, fit(axis, lanes)) for axis in axes if not (axis.inner and axis in barred)]
+    candidates = [
+        Vector(axis, fit(axis, vector_bytes // element_bytes(kernel, axis)))
+        for axis in axes
+        if not (axis.inner and axis in barred)
+    ]
     candidates = [c for c in candidates if c.lanes > 1] or [Vector(None, 1)]
     if has_scan:
         candidates.append(Vector(None, 1))
@@ -135,10 +139,16 @@ def fit(axis: Axis, lanes: int) -> int:
     return lanes
 
 
-def element_bytes(kernel: Kernel) -> int:
-    """What decides the number of lanes: 4 with any 4-byte or half value: indices beside it can take two registers."""
-    found = {max(n.dtype.itemsize, 4) if n.dtype.is_floating_point else n.dtype.itemsize for n in kernel.nodes}
-    found |= {a.dtype.itemsize for a in kernel.accesses if a.dtype != torch.bool}
+def element_bytes(kernel: Kernel, axis: Axis) -> int:
+    """What decides the number of lanes along an axis: 4 with any 4-byte or half value there: indices beside it can take two registers."""
+
+    def has_lanes(node: Node) -> bool:
+        return any(axis.name in x.dims for x in (node, *node.operands))
+
+    nodes = list(filter(has_lanes, kernel.nodes))
+    found = {max(n.dtype.itemsize, 4) if n.dtype.is_floating_point else n.dtype.itemsize for n in nodes}
+    accesses = [*(n.access for n in nodes if n.access), *(o.access for o in kernel.outputs)]
+    found |= {a.dtype.itemsize for a in accesses if a.dtype != torch.bool}
     for size in (4, 8, 2):
         if size in found:
             return size
@@ -156,8 +166,8 @@ def cost(kernel: Kernel, axes: list[Axis], vector: Vector) -> float:
         total += _access_cost(access, axes, vector, GATHER)
     for output in kernel.outputs:
         total += _access_cost(output.access, axes, vector, SCATTER)
-    if vector.axis is not None and vector.axis.inner:
-        rows = points / max(vector.axis.hint, 1)
+    if vector.axis is not None and vector.axis.inner:  # lanes are folded at the end of all inner loops
+        rows = math.prod(axis.hint for axis in axes if not axis.inner)
         total += 8 * rows * sum(n.kind == "reduce" for n in kernel.nodes)
     return total
 
@@ -169,8 +179,10 @@ def _access_cost(access: Access, axes: list[Axis], vector: Vector, scattering: i
         more = 2  # vectors at the ends of a run
     elif is_scattered(access, vector):
         stride = picked_stride(access, vector)
-        if any(is_transposed(access, vector, axis) for axis in axes):
-            factor = TRANSPOSED
+        tiled = next((axis for axis in tiled_axes(axes, vector) if is_transposed(access, vector, axis)), None)
+        if tiled is not None:
+            tiles = -(-tiled.hint // vector.lanes)  # the last one, too, is a whole one
+            factor = TRANSPOSED * max(access.dtype.itemsize / 4, 1) * tiles * vector.lanes / tiled.hint
         elif stride and scattering == GATHER:
             factor = STRIDED * abs(stride)
         else:
@@ -183,6 +195,14 @@ def _access_cost(access: Access, axes: list[Axis], vector: Vector, scattering: i
         elif axis.name in reached:
             total *= max(axis.hint, 1)
     return total * factor
+
+
+def tiled_axes(axes: Sequence[Axis], vector: Vector) -> Sequence[Axis]:
+    """The axes in whose blocks a schedule transposes tiles: any of a kernel without inner ones, else the last, inside of lanes along outer ones."""
+    inner = [axis for axis in axes if axis.inner]
+    if not inner:
+        return axes
+    return [] if vector.axis is None or vector.axis.inner else inner[-1:]
 
 
 def picked_stride(access: Access, vector: Vector) -> int | None:

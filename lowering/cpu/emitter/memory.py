@@ -253,8 +253,21 @@ def pointer(e: Scope, access: Access) -> Value:
     if added:
         if offset is not None:
             address = advance(e, access, address, offset)
+            address = inside_of_memory(e, access, address, added)
         e.env[access] = (address, done | added)
     return address
+
+
+def inside_of_memory(e: Scope, access: Access, address: Value, added: set) -> Value:
+    """The address, or that of the first element where a mask that is one for all lanes does not hold.
+
+    A masked load of no lane is slow where its address is in no page of the process: processors suppress the fault in microcode, some
+    hundred cycles. The rows of a concatenation lie there for half of the result.
+    """
+    mask = access.mask
+    if mask is None or e.is_wide(mask) or mask not in e.env or not mask.dims & added:
+        return address
+    return e.index.emit(f"arith.select {e.env[mask]}, {address}, {base(e, access)} : !llvm.ptr", torch.int64)
 
 
 def _is_known(e: Scope, access: Access, value, dim: str | None) -> bool:

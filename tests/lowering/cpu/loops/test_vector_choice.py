@@ -1,0 +1,65 @@
+"""Which axis lanes lie along, and how many: what a kernel's text holds of gathers and of transposed tiles."""
+
+import pytest
+import torch
+
+from mlirc.dialects.core import symbols
+from mlirc.lowering.host import host_cpu
+from tests.kernel_runner import NativeKernel, info
+
+f32, u8, i64 = torch.float32, torch.uint8, torch.int64
+
+
+def rows_one_after_the_other(dtype):
+    """x, then y, along the first of two dimensions."""
+
+    def build(k, x, y):
+        row, column = k.dims
+        first = k.lt(k.size(row), 40)
+        second = k.ge(k.size(row), 40)
+        value = k.select(first, k.read(x, (row, column), mask=first), k.read(y, (row - 40, column), mask=second))
+        return [(value, k.dims, info(dtype, "90, 1024"))]
+
+    return NativeKernel([info(dtype, "40, 1024"), info(dtype, "50, 1024")], "90, 1024", "", build)
+
+
+@pytest.mark.parametrize("dtype", [f32, u8])
+def test_rows_of_a_concatenation_are_read_inside_of_memory(dtype):
+    """Half of the rows of each operand lie outside of it; a masked load from a page that is not there takes some hundred cycles."""
+    kernel = rows_one_after_the_other(dtype)
+    addresses = [line for line in kernel.mlir.splitlines() if "arith.select" in line and "!llvm.ptr" in line]
+    assert len(addresses) >= 2
+    values = torch.randint(0, 200, (90, 1024)).to(dtype)
+    kernel.check(values[:40], values[40:])
+
+
+def test_numbers_of_other_axes_take_no_lanes():
+    """The rows' numbers are of 8 bytes, and the same for all lanes of a row of bytes."""
+    assert f"vector<{host_cpu().vector_bytes}xi8>" in rows_one_after_the_other(u8).mlir
+
+
+def test_groups_of_neighbouring_channels():
+    """A sum over pixels and the 8 channels of a group that lie side by side: nothing is gathered along the pixels."""
+
+    def build(k, x):
+        image, group, channel, pixel = k.dims
+        value = k.read(x, (image, pixel, group * 8 + channel))
+        mean = k.div(k.reduce("sum", value), 8.0 * 300)
+        return [(k.sub(value, mean), (image, pixel, group * 8 + channel), info(f32, "2, 300, 64"))]
+
+    kernel = NativeKernel([info(f32, "2, 300, 64")], "2, 8", "8, 300", build)
+    assert "masked.gather" not in kernel.mlir and "masked.scatter" not in kernel.mlir
+    kernel.check(torch.randn(2, 300, 64))
+
+
+def test_a_gather_along_short_rows_transposes_nothing():
+    """Elements of 8 bytes and a last tile that is half empty: lanes along the row take fewer steps."""
+
+    def build(k, indices, x):
+        row, column = k.dims
+        index = k.read(indices, (row, column))
+        return [(k.read(x, (row, symbols.symbol("i0")), [index]), k.dims, info(f32, "512, 56"))]
+
+    kernel = NativeKernel([info(i64, "512, 56"), info(f32, "512, 56")], "512, 56", "", build)
+    assert "masked.gather" in kernel.mlir and "shuffle" not in kernel.mlir
+    kernel.check(torch.randint(56, (512, 56)), torch.randn(512, 56))
