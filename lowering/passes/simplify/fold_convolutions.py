@@ -260,7 +260,7 @@ def matmul_of(op: Any, norm: Any | None, info: TensorInfo) -> ir.Value:
     g, (a, b, c, d) = GraphBuilder(), (symbol(f"d{k}") for k in range(4))
     x, w = of_rank(in_channels_last(x), 4), of_rank(w, 4)
     n, channels, height, width = info_of(x).shape
-    filters = info_of(w).shape[0]
+    filters, (step, inner, *_) = info_of(w).shape[0], info_of(w).stride
     pixels = n * height * width
     rows = g.view(
         x,
@@ -268,7 +268,7 @@ def matmul_of(op: Any, norm: Any | None, info: TensorInfo) -> ir.Value:
         (channels, 1),
         [floordiv(a, height * width), b, mod(floordiv(a, width), height), mod(a, width)],
     )
-    columns = g.view(w, (channels, filters), (1, channels), [b, a, 0, 0])
+    columns = g.view(w, (channels, filters), (inner, step), [b, a, 0, 0])
     made = create("matmul", [rows, columns], [type_of(TensorInfo(F32, (pixels, filters)))]).out
     scale, shift = folded_factors(bias, norm, F32) if norm is not None else (None, bias[0] if bias else None)
     made = made if scale is None else g.mul(made, scale)
