@@ -151,6 +151,15 @@ def test_the_ledger_is_printed():
     assert re.search(r"^fuse-elementwise: fuse .*: taken, ", text, re.MULTILINE)
 
 
+def test_the_ledger_has_source_lines_of_kernels_that_share_code():
+    """As "model.py:7", and not as MLIR writes a location."""
+    ops = "\n".join(f'  %{k + 1} = "mlirc.neg"(%{k}) : ({X}) -> {X} loc("model.py":{k + 7}:0)' for k in range(2))
+    graph = f"func.func @graph(%0: {X}) -> {X} {{\n{ops}\n  return %2 : {X}\n}}"
+    text = shown("-p", "to-kernels,plan-memory,lower-kernels", "--ledger", "-o", "/dev/null", text=graph)
+    (shared,) = [line for line in text.splitlines() if line.startswith("lower-kernels: share")]
+    assert shared.endswith("taken, SAME STRUCTURE (model.py:8)"), shared
+
+
 def test_the_ledger_of_fusion_is_written_as_json_lines(tmp_path):
     file = tmp_path / "fusion.jsonl"
     good("opt", "-", "-p", "to-kernels,fuse-elementwise", "--emit", "none", "--ledger-json", file, text=GRAPH)
