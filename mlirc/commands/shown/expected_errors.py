@@ -18,18 +18,18 @@ _MEANT = re.compile(r"//.*\bexpected[-_]?\w*\b.*\{\{|//\s*expected[-_](error|war
 
 
 @dataclass(frozen=True)
-class Part:
+class FilePart:
     """A module of a file; `line` is the first line's number less 1."""
 
     text: str
     line: int
 
 
-def parts_of(text: str) -> list[Part]:
+def parts_of(text: str) -> list[FilePart]:
     """A file's parts, each padded so that its lines have the numbers that they have in the file."""
     found, line = [], 0
     for piece in _SPLIT.split(text):
-        found.append(Part("\n" * line + piece, line))
+        found.append(FilePart("\n" * line + piece, line))
         line += piece.count("\n") + 1
     return found
 
