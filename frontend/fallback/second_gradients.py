@@ -16,7 +16,6 @@ run again (an input has changed or is gone) a second gradient is an error, and a
 """
 
 import functools
-import weakref
 from collections.abc import Callable, Iterator, Sequence, Set
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -29,6 +28,7 @@ from torch.fx import GraphModule, Node
 
 from mlirc.frontend.errors import UnsupportedGraph
 from mlirc.frontend.fallback import fallback
+from mlirc.frontend.fallback.gone_inputs import Reference
 from mlirc.frontend.fallback.input_starts import is_strided, written_to
 from mlirc.frontend.fallback.read_inputs import inputs_of_results
 from mlirc.frontend.fallback.shared_memory import is_static
@@ -37,7 +37,7 @@ from mlirc.frontend.torch_compat.aot_autograd.vmap_mode import nesting, outside_
 from mlirc.frontend.torch_compat.autocast import autocast_devices
 from mlirc.frontend.torch_compat.dynamo.eager_regions import LIMIT, with_eager_regions
 from mlirc.frontend.torch_compat.dynamo.lazy_graph import forward_of
-from mlirc.frontend.torch_compat.fake_tensors import base_of, storage_id
+from mlirc.frontend.torch_compat.fake_tensors import storage_id
 
 TOLD = "a gradient of a gradient, of which PyTorch's AOTAutograd has no graph, runs in eager"
 TOLD_OF_BATCHES = "a gradient stands for several, which torch.vmap gives"
@@ -63,53 +63,6 @@ def versions_of(tensors: Sequence[torch.Tensor]) -> list[int]:
         return [-1 if x.is_inference() else x._version for x in tensors]
 
 
-class Reference:
-    """A weak reference to an argument: () is that, the view of its base where it was a view that is gone, None where nothing is left.
-
-    edge    has the argument's history and no memory, and the shape of a view: one that is taken again has the history of the one that is gone, and
-            a gradient that nobody may differentiate is one of what is gone, too
-    """
-
-    __slots__ = ("base", "edge", "place", "tensor")
-
-    def __init__(self, x: torch.Tensor):
-        self.tensor = weakref.ref(x)
-        base = base_of(x)
-        is_leaf = x.requires_grad and x.grad_fn is None  # whoever asks for its gradient holds it
-        taken_again = not is_leaf and base is not None and base.dtype == x.dtype and type(x) is torch.Tensor
-        self.base = weakref.ref(base) if base is not None and taken_again else None
-        self.edge = None if x.grad_fn is None else edge_of(x) if taken_again else x.as_strided((0,), (1,)).clone()
-        if taken_again:
-            self.place = x.shape, x.stride(), x.storage_offset()
-
-    def __call__(self) -> torch.Tensor | None:
-        x = self.tensor()
-        base = self.base() if x is None and self.base is not None else None
-        if base is None:
-            return x
-        view = base.detach().as_strided(*self.place)
-        with torch.enable_grad():
-            return view if self.edge is None else OfHistory.apply(self.edge, view)
-
-
-def edge_of(x: torch.Tensor) -> torch.Tensor:
-    made = torch.ops.aten._unsafe_view.default(x, x.shape)  # no view: it would hold the memory that is replaced
-    made.data = torch.empty((), dtype=x.dtype, device=x.device).expand(x.shape)
-    return made
-
-
-class OfHistory(torch.autograd.Function):
-    """A tensor, with the history of another one of its shape."""
-
-    @staticmethod
-    def forward(ctx: Any, edge: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
-        return x.view_as(x)
-
-    @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor) -> Any:
-        return gradient, None
-
-
 class NoHistory(RuntimeError):
     """Why a second gradient cannot be computed."""
 
@@ -123,6 +76,7 @@ class NotedCall:
     drawn     the random numbers that it took, if any
     why_not   why the graph cannot run again
     undefined the results that the last backward pass had no gradient of, where autograd makes zeros for them
+    again     gives its node's results once more, or None where the graph cannot run again
     """
 
     args: list[Any]
@@ -130,6 +84,7 @@ class NotedCall:
     drawn: Drawn | None
     why_not: str = ""
     undefined: list[int] = field(default_factory=list)
+    again: Callable[[Any], list | None] = lambda node: None
 
 
 class Graph:
@@ -300,6 +255,7 @@ def with_second_gradients(
         else:
             calls.differentiate_with(node, differentiate, leave_out)
             node.given = given = NotedCall(list(args), versions_of(chosen(args)), graph.drawn(before))
+            given.again = functools.partial(results_again, graph)
             calls.note_undefined(node, given.undefined)
             for k in weak:
                 given.args[k] = Reference(given.args[k])
@@ -318,7 +274,7 @@ def with_second_gradients(
 def differentiable(graph: Graph, given: NotedCall, node: Any, gradients: list, first: Callable[[], Any]) -> Any:
     """The gradients of the call's inputs, from those of its results. With `create_graph` they have a history; where the graph cannot run again
     they are `first()`, whose gradient raises."""
-    args = [x() if isinstance(x, Reference) else x for x in given.args]
+    args = [x.taken() if isinstance(x, Reference) else x for x in given.args]
     why: Exception = NoHistory(LIMIT + (why_not := why_not_again(graph, given, args, node)))
     if not why_not:
         try:
@@ -359,9 +315,7 @@ def in_eager(graph: Graph, drawn: Drawn | None, args: list, node: Any, gradients
     inputs, args = args, [apart(x) if isinstance(x, torch.Tensor) else x for x in args]
     found: list[torch.Tensor | None] = [None] * len(args)
     with graph.as_traced():
-        results, after = graph(args, drawn)
-        results += calls.bases_of(node, results)
-        results = [after[k] for k in calls.rewritten(node)] + results
+        results = results_of(graph, drawn, args, node)
         if len(results) != len(gradients):
             raise NoHistory(LIMIT + "the graph has other results than the call")
         given = [(r, g) for r, g in zip(results, gradients, strict=True) if isinstance(g, torch.Tensor)]
@@ -375,6 +329,26 @@ def in_eager(graph: Graph, drawn: Drawn | None, args: list, node: Any, gradients
             for k, x in zip(wanted, made, strict=True):
                 found[k] = x
     return [torch.zeros_like(x) if g is None and calls.is_heard(x) else g for x, g in zip(inputs, found, strict=True)]
+
+
+def results_of(graph: Graph, drawn: Drawn | None, args: Sequence[Any], node: Any) -> list:
+    """What the call's node gave, by the number of its gradient, computed in eager."""
+    results, after = graph(args, drawn)
+    results += calls.bases_of(node, results)
+    return [after[k] for k in calls.rewritten(node)] + results
+
+
+def results_again(graph: Graph, node: Any) -> list | None:
+    """The results of an earlier call, for another one that took one of them; None where its graph cannot run again."""
+    given: NotedCall = node.given
+    args = [x.again() if isinstance(x, Reference) else x for x in given.args]
+    if why_not_again(graph, given, args, node):
+        return None
+    try:
+        with graph.as_traced(), torch.no_grad():
+            return results_of(graph, given.drawn, args, node)
+    except (NoHistory, UnsupportedGraph):
+        return None
 
 
 def without_unreached(graph: Graph, given: NotedCall, node: Any, absent: Sequence[bool], found: tuple) -> tuple:
