@@ -307,6 +307,8 @@ class GraphImporter:
             rule, reason = None, why
         if rule is not None and refused_operands.refused(node):
             rule, reason = None, refused_operands.REASON
+        if rule is not None and refused_operands.may_divide_by_zero(node):
+            rule, reason = None, refused_operands.ZERO_DIVISOR
         if rule is not None:
             infos = [tensor_info(v) if isinstance(v, torch.Tensor) else None for v in flat(promised)]
             builder = GraphBuilder(infos[0] if infos else None, infos)

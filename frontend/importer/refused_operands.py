@@ -1,7 +1,8 @@
 """Detects operands that eager's kernel refuses although the meta function takes them, so that compiled code raises as eager does.
 
 A dimension that a tensor has not: of `torch.cummin(x, -3)` of a tensor without dimensions the fake one says nothing, and rules take
-dimensions modulo the rank. A layout: `aten.native_group_norm` of a transposed tensor.
+dimensions modulo the rank. A layout: `aten.native_group_norm` of a transposed tensor. A divisor: of integers eager raises
+where it is 0. A size that PyTorch's guards hold at 1 or more divides in a kernel, `places % x.shape[0]`; by one that may be 0 ATen divides.
 """
 
 from functools import cache
@@ -10,6 +11,7 @@ from typing import Any
 import torch
 from torch.fx import Node
 
+from mlirc.frontend.importer.empty_operands import may_be_zero
 from mlirc.frontend.strides.dimension_order import channels_last, equal_where_walked, is_row_major
 from mlirc.frontend.torch_compat.dynamo.trees import tree_leaves
 
@@ -19,6 +21,13 @@ REASON = "eager refuses its dimension, or the layout of its operand"
 CONTIGUOUS = (aten.native_group_norm.default,)  # take rows, or channels last, of their first operand
 BETWEEN = (aten.stack.default, aten.unsqueeze.default)  # count places between dimensions, one more than these
 WHOLE = "input_sizes"  # the argument of gradients of views that has the sizes of the viewed tensor, which the dimension is one of
+ZERO_DIVISOR = "an integer division by a size that may be 0"
+DIVISIONS = (
+    *(aten.remainder.Tensor, aten.remainder.Scalar, aten.remainder.Scalar_Tensor),
+    *(aten.fmod.Tensor, aten.fmod.Scalar),
+    *(aten.floor_divide.default, aten.floor_divide.Scalar),
+    *(aten.div.Tensor_mode, aten.div.Scalar_mode),
+)
 
 
 def refused(node: Node) -> bool:
@@ -65,3 +74,14 @@ def dimensions(target: torch._ops.OpOverload) -> tuple[tuple[int, str], ...]:
     return tuple(
         (k, a.name) for k, a in enumerate(target._schema.arguments) if a.name in ("dim", "dims", "dim0", "dim1")
     )
+
+
+def may_divide_by_zero(node: Node) -> bool:
+    """Whether the call's results are integers, and its divisor is a symbol that may be 0 at some sizes that pass the guards."""
+    if node.target not in DIVISIONS or len(node.args) < 2 or not isinstance(node.args[1], Node):
+        return False
+    divisor: Any = node.args[1].meta.get("val")
+    result: Any = node.meta.get("val")
+    if isinstance(divisor, torch.Tensor) or (isinstance(result, torch.Tensor) and result.dtype.is_floating_point):
+        return False
+    return not isinstance(divisor, torch.SymInt) or may_be_zero(divisor)

@@ -1,6 +1,7 @@
 """Division that rounds, and its remainders.
 
-Integers are divided by constants other than 0 only: eager raises an error on a division by zero, which ATen then does.
+Integers are divided by constants other than 0, and by sizes, of which the importer lets none through that may be 0 (refused_operands.py).
+Eager raises an error on a division by zero, which ATen then does.
 """
 
 import math
@@ -11,6 +12,7 @@ from mlirc.dialects.core.bindings import ir
 from mlirc.dialects.core.dialect import Binary, imports
 from mlirc.dialects.core.graph_builder import NotOurs, constant_text
 from mlirc.dialects.core.scalar_builder import is_float
+from mlirc.dialects.core.symbols import Expr
 from mlirc.dialects.ops.elementwise.arithmetic import Div
 
 aten = torch.ops.aten
@@ -82,9 +84,9 @@ class TruncDivide(Binary, name="trunc_divide"):
 
 
 def divide(g, cls, x, y):
-    """`cls` where it cannot divide an integer by zero."""
+    """`cls` where it cannot divide an integer by zero. A size of 2**32 is 0 as an int32."""
     dtype = g.out.dtype if g.out else g.promote(x, y)
-    if not dtype.is_floating_point:
+    if not dtype.is_floating_point and not (isinstance(y, Expr) and dtype == torch.int64):
         if not isinstance(y, int):
             raise NotOurs("an integer division whose divisor is no constant may raise an error")
         if int(constant_text(int(y), dtype)) == 0:

@@ -1,4 +1,5 @@
-"""A dimension that a tensor has not raises in a compiled graph what eager raises, whatever the meta function says."""
+"""A dimension that a tensor has not raises in a compiled graph what eager raises, whatever the meta function says. So does an integer division by
+a size that is 0; by a size that is at least 1 a kernel divides."""
 
 import itertools
 import logging
@@ -14,7 +15,9 @@ from torch.utils._pytree import tree_map_only
 import mlirc
 from mlirc.dialects.core.context import context
 from mlirc.dialects.core.dialect import IMPORTS
-from mlirc.frontend.importer.refused_operands import dimensions, refused
+from mlirc.dialects.ops.elementwise import division
+from mlirc.frontend import statistics
+from mlirc.frontend.importer.refused_operands import DIVISIONS, dimensions, refused
 
 aten = torch.ops.aten
 
@@ -171,3 +174,85 @@ def test_gradients_of_elements_are_kernels():
     x = torch.randn(5, 3, requires_grad=True)
     for graph in mlirc.explain(lambda x: x[..., 0] * x.unbind(1)[2], options={"cache": False})(x).data["graphs"]:
         assert not graph["aten"]
+
+
+DIVIDENDS = torch.tensor([-(2**63), -(2**40), -7, -6, -1, 0, 1, 5, 6, 7, 2**40, 2**63 - 1])
+
+
+def each_way(x, n):
+    return x % n, x // n, x.fmod(n), x.div(n, rounding_mode="trunc"), x.div(n, rounding_mode="floor")
+
+
+def compile_anew(function, **options):
+    torch._dynamo.reset()
+    statistics.reset()
+    return torch.compile(function, backend="mlirc", options={"fallback": "error", "cache": False}, **options)
+
+
+def operators_called():
+    return {name for graph in statistics.graphs for name in graph.aten}
+
+
+@pytest.mark.parametrize("dtype", (torch.int64, torch.int32, torch.uint8))
+def test_by_sizes(dtype):
+    def f(x, y):
+        rows, columns = y.shape
+        return *each_way(x, rows), *each_way(x, rows * columns + 1), *each_way(x, columns // 2 + 1)
+
+    g, x = compile_anew(f, dynamic=True), DIVIDENDS.to(dtype)
+    for shape in ((5, 3), (2, 7), (300, 4)):
+        y = torch.ones(shape)
+        for found, expected in zip(g(x, y), f(x, y), strict=True):
+            assert found.dtype == expected.dtype and torch.equal(found, expected)
+    assert bool(operators_called()) == (dtype != torch.int64)  # 2**32 as an int32 is 0
+
+
+@pytest.mark.parametrize("shift", (-5, -2))
+def test_by_what_may_be_zero_or_less(shift):
+    def f(x, y):
+        return each_way(x, y.shape[0] + shift)
+
+    g = compile_anew(f, dynamic=True)
+    for n in (7, 6, 3):
+        for found, expected in zip(g(DIVIDENDS, torch.ones(n)), f(DIVIDENDS, torch.ones(n)), strict=True):
+            assert torch.equal(found, expected)
+    with pytest.raises(RuntimeError, match="ZeroDivisionError"):
+        g(DIVIDENDS, torch.ones(-shift))
+    assert "aten.remainder.Scalar" in operators_called()
+
+
+def test_by_an_int_of_the_caller():
+    g = compile_anew(lambda x, n: x % n, dynamic=True)
+    for n in (7, -3, 12):
+        assert torch.equal(g(DIVIDENDS, n), DIVIDENDS % n)
+    with pytest.raises((RuntimeError, ZeroDivisionError)):
+        g(DIVIDENDS, 0)
+
+
+def test_floats_by_what_may_be_zero():
+    def f(x, y):
+        return each_way(x, y.shape[0] - 5)
+
+    g, x = compile_anew(f, dynamic=True), torch.tensor([-2.5, 0.0, 7.25])
+    for n in (7, 5, 3):
+        for found, expected in zip(g(x, torch.ones(n)), f(x, torch.ones(n)), strict=True):
+            assert torch.equal(found.nan_to_num(99), expected.nan_to_num(99))
+    assert not operators_called()
+
+
+def test_a_table_read_at_a_remainder():
+    """As LSH attention does: places modulo the length."""
+
+    def f(table):
+        return table[(torch.arange(3 * table.shape[0]) * 7) % table.shape[0]].sum(-1)
+
+    g = compile_anew(f, dynamic=True)
+    for n in (5, 9):
+        table = torch.randn(n, 4)
+        torch.testing.assert_close(g(table), f(table))
+    assert not operators_called()
+
+
+def test_all_divisions_are_listed():
+    rules = (division.remainder, division.fmod, division.floor_divide, division.div)
+    assert {overload for overload, rule in IMPORTS.items() if rule in rules} == set(DIVISIONS)
