@@ -30,15 +30,16 @@ class Part:
 def parts(values: Sequence[Int], name: str, size: Int) -> list[Part]:
     """Parts of the axis `name` of this size, first to last, in which no `max` or `min` with a linear difference is left, nor a quotient by a
     number. Empty where one part is enough, or `MOST` are not."""
-    left, found = [(0, size)], []
+    left: list[tuple[tuple[Int, ...], Int]] = [((0,), size)]
+    found = []
     while left:
-        lo, hi = left.pop()
-        inside = _Inside(name, lo, hi)
+        starts, hi = left.pop()
+        inside = _Inside(name, starts, hi)
         simpler = tuple(map(inside.simplified, values))
         if inside.cut is None:
-            found.append(Part(lo, hi, simpler))
+            found.append(Part(starts[-1], hi, simpler))
         else:
-            left += [(inside.cut, hi), (lo, inside.cut)]
+            left += [((*starts, inside.cut), hi), (starts, inside.cut)]
         if len(left) + len(found) > MOST:
             return []
     return found if len(found) > 1 else []
@@ -78,10 +79,15 @@ def read_with(access: Access, rest: Int) -> Access:
 
 
 class _Inside:
-    """Simplifies expressions for lo <= d < hi; `cut` is an index that would decide the first one that is not decided."""
+    """Simplifies expressions for d from each of `starts` on and below `hi`; `cut` is an index that would decide the first one that is not
+    decided.
 
-    def __init__(self, name: str, lo: Int, hi: Int):
-        self.name, self.lo, self.hi = name, lo, hi
+    A loop over parts of which some are empty, or end before they start, never goes back: in a part the index is past all earlier ends.
+    It is not below later ones.
+    """
+
+    def __init__(self, name: str, starts: Sequence[Int], hi: Int):
+        self.name, self.starts, self.hi = name, starts, hi
         self.cut: Int | None = None
 
     def simplified(self, value: Int) -> Int:
@@ -115,11 +121,11 @@ class _Inside:
         step, rest = self.in_steps(a - b)
         if step is None or step == 0:
             return None
-        first, last = rest + self.lo * step, rest + (self.hi - 1) * step
-        lowest, highest = (first, last) if step > 0 else (last, first)
-        if symbols.known_nonnegative(lowest):
+        firsts, last = [rest + start * step for start in self.starts], rest + (self.hi - 1) * step
+        lowest, highest = (firsts, [last]) if step > 0 else ([last], firsts)
+        if any(map(symbols.known_nonnegative, lowest)):
             return True
-        if symbols.known_nonnegative(highest * -1):
+        if any(symbols.known_nonnegative(x * -1) for x in highest):
             return False
         if self.cut is None and all(c % step == 0 for _, c in terms(rest)):
             zero = symbols.floordiv(rest, step) * -1  # the index at which they are equal
@@ -133,7 +139,7 @@ class _Inside:
         step, rest = self.in_steps(a)
         if step is None or step == 0 or not isinstance(rest, int) or not isinstance(b, int) or b <= 0:
             return None
-        lo, hi = self.lo, self.hi
+        lo, hi = self.starts[-1], self.hi
         if not isinstance(lo, int) or not isinstance(hi, int):
             return None
         first, last = (rest + lo * step) // b, (rest + (hi - 1) * step) // b

@@ -262,11 +262,13 @@ class Loops:
         e, b, within = self.e, self.e.index, self.ranges.get(axis)
         lo, stop = self.range(axis)
         for part in cut:
-            if within is None and isinstance(part.lo, int) and isinstance(part.hi, int):
-                yield e.i64(part.lo), e.i64(part.hi), math.gcd(part.lo, part.hi)
-                continue
-            hi = stop if part is cut[-1] else b.maximum(b.minimum(e.integer(part.hi), stop), lo)
-            yield lo, hi, 1
+            hi = stop if part is cut[-1] else e.integer(part.hi)
+            if within is None and isinstance(axis.size, int):
+                assert isinstance(part.lo, int) and isinstance(part.hi, int)
+                yield lo, hi, math.gcd(part.lo, part.hi)
+            else:
+                hi = hi if part is cut[-1] else b.maximum(b.minimum(hi, stop), lo)
+                yield lo, hi, 1
             lo = hi
 
     def along(self, step: Pass, lower: list[LaneFold], copies: int, state, types, axis: Axis) -> list[Value]:

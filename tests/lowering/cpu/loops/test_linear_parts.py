@@ -106,6 +106,22 @@ PLACES = {
 }
 
 
+@pytest.mark.parametrize("threads", [[1], [3]])
+@pytest.mark.parametrize("rows", [1, 40])
+@pytest.mark.parametrize("name", ["reflect", "replicate"])
+def test_rows_of_any_length(name, rows, threads):
+    """Parts whose ends are sizes, and of which a thread has a part."""
+
+    def build(k, x):
+        row, column = k.dims
+        return [(k.read(x, (row, PLACES[name](column - 5, N))), k.dims, info(torch.float32, f"{rows}, s0 + 9"))]
+
+    kernel = NativeKernel([info(torch.float32, f"{rows}, s0")], f"{rows}, s0 + 9", "", build)
+    assert "masked.gather" not in kernel.mlir or name == "reflect"
+    for n in (6, 7, 33, 100, 4000):
+        kernel.check(torch.randn(rows, n), s0=n, threads=threads)
+
+
 @pytest.mark.parametrize("before", [1, 5, 16])
 @pytest.mark.parametrize("name", PLACES)
 def test_rows_are_read_in_runs(name, before):
