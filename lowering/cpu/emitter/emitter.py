@@ -32,7 +32,7 @@ class VectorEmitter(Scope):
         if node.kind == "read":
             for x in node.access.scalars:  # checked where the address does not depend on it too
                 self.value(x)
-            return load(self, self.reads.get(node, node.access), wide)
+            return load(self, self.reads.get(node) or node.access, wide)
         if node.kind == "constant":
             return self.builder(node.dtype).constant(node.attributes["value"], node.dtype)
         if node.kind == "size":
