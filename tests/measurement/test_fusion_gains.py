@@ -42,7 +42,7 @@ def test_what_is_wrong_is_said(tmp_path):
     file, fusion = tmp_path / "a.mlir", tmp_path / "fusion.jsonl"
     file.write_text(GRAPH)
     assert "--measure goes with --ledger-json" in bad("opt", file, "-p", "cse", "--measure", code=2)
-    line = bad("opt", file, *CPU, "--ledger-json", fusion, "--measure", "--inputs", tmp_path / "none")
+    line = bad("opt", file, *CPU, "--ledger-json", fusion, "--measure", "--inputs", tmp_path / "none", code=2)
     assert "No such file" in line and not fusion.exists()
     file.write_text(GRAPH.replace("@graph", "@kernel_1"))
     assert "has no function @graph" in bad("opt", file, *CPU, "--ledger-json", fusion, "--measure")

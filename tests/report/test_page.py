@@ -294,7 +294,7 @@ def test_the_command(captured, tmp_path):
     done = good("report", captured, "-o", out)
     assert "graphs" in done.stderr and out.read_text().startswith("<!doctype html>")
     assert "no capture" in bad("report", tmp_path)
-    assert "nowhere" in bad("report", tmp_path / "nowhere")
+    assert "nowhere" in bad("report", tmp_path / "nowhere", code=2)
     assert "no DIR" in bad("report", code=2)
     (tmp_path / "rows.json").write_text('{"graphs": [{"name": 3}]}')
     assert "rows" in bad("report", captured, "--profile", tmp_path / "rows.json")

@@ -429,10 +429,17 @@ def test_a_norm_is_that_of_a_wide_sum(order, asked):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.complex64], ids=str)
 @pytest.mark.parametrize("sizes", [(1, 2), (2, 1), (2, 3)])
 def test_noise_runs_where_a_convolution_gives_nothing(sizes, dtype):
-    """Eager refuses such a transposed convolution in float64 alone."""
+    """Eager refuses such a transposed convolution in float64, and in float16 on processors for which oneDNN has none."""
     x, weight = torch.ones(2, 3, *sizes, dtype=dtype), torch.ones(3, 4, 2, 2, dtype=dtype)
     found = lambda: F.conv_transpose2d(x, weight, stride=2, padding=1)
-    assert [y.shape for y in draws(found)] == [found().shape] * 10
+    try:
+        shape = found().shape
+    except RuntimeError:
+        assert dtype == torch.float16
+        with pytest.raises(RuntimeError, match="Output size is too small"):
+            draws(found)
+    else:
+        assert [y.shape for y in draws(found)] == [shape] * 10
 
 
 def test_the_judge_says_where_its_noise_ends():
