@@ -39,7 +39,8 @@ def segments(nodes: Sequence[Node], axis: Axis, step: int) -> list[Segment]:
     """
     compared = {n: c for n in nodes if axis.known is not None and (c := _constant(n, axis)) is not None}
     # a comparison with c changes between c - 1 and c, or between c and c + 1
-    cuts = sorted({c + (n.kind in ("le", "gt")) for n, c in compared.items()} & set(range(1, axis.known or 0)))
+    changes = {c + (n.kind in ("le", "gt")) for n, c in compared.items()}
+    cuts = sorted(c for c in changes if 0 < c < (axis.known or 0))
     reads = [n for n in nodes if n.access is not None and axis.name in symbols.free_symbols(n.access.address.rest)]
     found = parts([n.access.address.rest for n in reads], axis.name, axis.size) if reads else []
     if found:
