@@ -316,18 +316,18 @@ def in_eager(graph: Graph, drawn: Drawn | None, args: list, node: Any, gradients
     found: list[torch.Tensor | None] = [None] * len(args)
     with graph.as_traced():
         results = results_of(graph, drawn, args, node)
-        if len(results) != len(gradients):
-            raise NoHistory(LIMIT + "the graph has other results than the call")
-        given = [(r, g) for r, g in zip(results, gradients, strict=True) if isinstance(g, torch.Tensor)]
-        reached = [(r, g) for r, g in given if isinstance(r, torch.Tensor) and r.requires_grad]
-        wanted = [k for k, x in enumerate(args) if isinstance(x, torch.Tensor) and x.requires_grad]
-        if reached and wanted:
-            results, of_results = zip(*reached, strict=True)
-            made = torch.autograd.grad(
-                results, [args[k] for k in wanted], of_results, create_graph=create_graph, allow_unused=True
-            )
-            for k, x in zip(wanted, made, strict=True):
-                found[k] = x
+    if len(results) != len(gradients):
+        raise NoHistory(LIMIT + "the graph has other results than the call")
+    given = [(r, g) for r, g in zip(results, gradients, strict=True) if isinstance(g, torch.Tensor)]
+    reached = [(r, g) for r, g in given if isinstance(r, torch.Tensor) and r.requires_grad]
+    wanted = [k for k, x in enumerate(args) if isinstance(x, torch.Tensor) and x.requires_grad]
+    if reached and wanted:
+        results, of_results = zip(*reached, strict=True)
+        made = torch.autograd.grad(  # under the autocast of the backward pass
+            results, [args[k] for k in wanted], of_results, create_graph=create_graph, allow_unused=True
+        )
+        for k, x in zip(wanted, made, strict=True):
+            found[k] = x
     return [torch.zeros_like(x) if g is None and calls.is_heard(x) else g for x, g in zip(inputs, found, strict=True)]
 
 

@@ -192,3 +192,42 @@ def test_of_an_input_that_is_gone(body, laid_out):
     f = OF_GONE[body]
     torch._dynamo.reset()
     torch.testing.assert_close(gradients(torch.compile(f, backend="mlirc")), gradients(f), check_stride=True)
+
+
+def without_autocast(x, w):
+    with torch.autocast("cpu", enabled=False):
+        return x @ w
+
+
+@pytest.mark.parametrize("inside", [False, True])
+@pytest.mark.parametrize("batches", [False, True])
+@pytest.mark.parametrize(
+    ("f", "dtype"),
+    [
+        (without_autocast, torch.float32),
+        (lambda x, w: x.clamp(min=-1) + w, torch.float16),
+        (lambda x, w: (x @ w).sin() * x, torch.float32),
+    ],
+    ids=["without it", "float16", "products"],
+)
+def test_gradients_in_eager_have_the_autocast_of_the_backward_pass(f, dtype, batches, inside):
+    """And not that of the graph: a product is rounded to it, and what it has for bfloat16 may refuse a float16."""
+
+    def gradients(f):
+        torch._dynamo.reset()
+        x, w = (y.detach().to(dtype).requires_grad_() for y in arguments())
+        with torch.autocast("cpu", torch.bfloat16):
+            y = f(x, w)
+        given = torch.randn(3 if batches else 1, 4, 4, generator=torch.Generator().manual_seed(0)).to(y.dtype)
+        with torch.autocast("cpu", torch.bfloat16, enabled=inside):
+            if batches:
+                return torch.autograd.grad(y, (x, w), given, is_grads_batched=True)
+            return torch.autograd.grad(y, (x, w), given[0], create_graph=True)
+
+    try:
+        expected = gradients(f)
+    except RuntimeError as error:  # of float16, inside
+        with pytest.raises(RuntimeError, match=str(error)):
+            gradients(torch.compile(f, backend="mlirc"))
+    else:
+        torch.testing.assert_close(gradients(torch.compile(f, backend="mlirc")), expected, rtol=1e-6, atol=1e-6)
