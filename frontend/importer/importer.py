@@ -392,6 +392,8 @@ class GraphImporter:
         for fake in flat(promised):
             info = tensor_info(fake)
             offset = storage_offset(fake) - storage_offset(source)
+            if node.target is aten.diagonal.default:
+                offset = views.diagonal_start(offset, info)
             if storage_readers.is_absolute(node):
                 offset = storage_offset(fake) - storage_readers.begins(viewed)
             if isinstance(promised, torch.Tensor):

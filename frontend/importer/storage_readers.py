@@ -26,7 +26,7 @@ from mlirc.dialects.core.tensor_types import KERNEL_DTYPES, TensorInfo, info_of
 from mlirc.frontend.errors import UnsupportedGraph
 from mlirc.frontend.importer import aten_import
 from mlirc.frontend.importer.sizes import size, storage_offset, tensor_info
-from mlirc.frontend.importer.views import NOT_STRIDED, SCATTERS, counts_from_storage, viewed
+from mlirc.frontend.importer.views import NOT_STRIDED, SCATTERS, counts_from_storage, diagonal_start, viewed
 from mlirc.lowering.verify.index_proofs import Space
 
 aten = torch.ops.aten
@@ -171,7 +171,12 @@ def begins(node: Node) -> Int:
         return fake
     if viewed(node) is not None:
         known = source.meta["val"]
-        return fake + begins(source) - storage_offset(known) if isinstance(known, torch.Tensor) else fake
+        if not isinstance(known, torch.Tensor):
+            return fake
+        distance = fake - storage_offset(known)
+        if node.target is aten.diagonal.default:
+            distance = diagonal_start(distance, tensor_info(node.meta["val"]))
+        return begins(source) + distance
     if node.target in SCATTERS and tensor_info(source.meta["val"]).stride == tensor_info(node.meta["val"]).stride:
         return begins(source)
     return fake

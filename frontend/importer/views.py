@@ -231,6 +231,11 @@ def index_map(
     return rule(source.shape, result.shape, *args, **kwargs) if rule else None
 
 
+def diagonal_start(offset: Int, info: TensorInfo) -> Int:
+    """How far from its operand a diagonal begins: eager's without elements begins where the operand does, which its fake tensor does not say."""
+    return offset if offset == 0 else offset * symbols.minimum(info.shape[-1], 1)
+
+
 SPLITS = (
     aten.split.Tensor,
     aten.split_with_sizes.default,

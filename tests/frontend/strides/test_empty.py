@@ -147,3 +147,28 @@ def test_an_empty_view_as_complex_numbers(shape):
     x = torch.ones(shape)
     for found, expected in zip(compiled(x), function(x), strict=True):
         assert (found.shape, found.stride(), found.dtype) == (expected.shape, expected.stride(), expected.dtype)
+
+
+VIEWED = {
+    "above": lambda x: x.diagonal(5),
+    "below": lambda x: x.diagonal(-2),
+    "of a view": lambda x: x.mT[1:].diagonal(-4),
+    "a view of it": lambda x: x.diagonal(4)[1:],
+}
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("view", VIEWED)
+def test_an_empty_diagonal_begins_where_its_operand_does(view, dynamic):
+    """view_as_complex of it, behind a graph break, wants an even offset."""
+
+    def f(x):
+        y = x * 2
+        return y, VIEWED[view](y)
+
+    torch._dynamo.reset()
+    run = torch.compile(f, backend="mlirc", dynamic=dynamic, options={"fallback": "error"})
+    for shape in ((3, 9), (3, 6), (3, 5), (3, 4), (2, 3), (2, 0), (9, 2)):
+        x = torch.randn(shape)
+        for found, expected in zip(run(x), f(x), strict=True):
+            assert torch.equal(found, expected) and found.storage_offset() == expected.storage_offset(), shape
