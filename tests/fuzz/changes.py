@@ -41,7 +41,10 @@ def _set_elsewhere(x: torch.Tensor, new: torch.Tensor, at: Index) -> None:
 
 
 def _other_data(x: torch.Tensor, new: torch.Tensor, at: Index) -> None:
-    x.data = new
+    """Of a tensor of inference mode, data of that mode: with others it is no tensor of that mode, and has no count of writes, for which
+    eager refuses its views."""
+    with torch.inference_mode(x.is_inference()):
+        x.data = new.clone(memory_format=torch.preserve_format) if x.is_inference() else new
 
 
 def _numpy(x: torch.Tensor, new: torch.Tensor, at: Index) -> None:

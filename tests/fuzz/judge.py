@@ -213,9 +213,10 @@ class ReplacedScores(TorchFunctionMode):
 
 
 def masked_attention(
-    query, key, value, attn_mask, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False
+    query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False
 ) -> torch.Tensor:
     """Takes what F.scaled_dot_product_attention takes, with a mask and without dropout."""
+    assert attn_mask is not None
     if enable_gqa:
         key, value = (x.repeat_interleave(query.shape[-3] // x.shape[-3], -3) for x in (key, value))
     scale = query.shape[-1] ** -0.5 if scale is None else scale

@@ -169,6 +169,14 @@ def test_a_way_to_change_a_weight(way, at):
     assert torch.equal(weight.detach(), expected)
 
 
+def test_data_of_a_tensor_of_inference_mode_stays_of_that_mode():
+    """Else eager refuses its views."""
+    with torch.inference_mode():
+        x = torch.arange(6.0)
+    changes.change(x, "other_data")
+    assert x.is_inference() and torch.equal(x[:3], torch.tensor([1.0, 3.0, 5.0]))
+
+
 class KeptUnseen(torch.autograd.Function):
     """A square root that keeps its result without a version counter."""
 

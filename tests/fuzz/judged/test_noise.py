@@ -10,10 +10,9 @@ import torch.nn.functional as F
 from tests.fuzz import compare
 from tests.fuzz.calls import in_thread
 from tests.fuzz.compare import different
-from tests.fuzz.judge import another_attention, broken_noise
+from tests.fuzz.judge import another_attention
 from tests.fuzz.kinds.control_flow import in_python
 from tests.fuzz.noise import Noise
-from tests.fuzz.observe import Trace
 
 IN_VECTORS = (
     math.nan if torch.backends.cpu.get_cpu_capability() == "AVX512" else math.inf
@@ -424,30 +423,6 @@ def test_a_norm_is_that_of_a_wide_sum(order, asked):
     assert abs(eager - exact) > torch.finfo(torch.float32).eps * exact
     assert not different(eager, exact.float(), draws(norm, x)).any()
     assert different(eager, 1.01 * exact.float(), draws(norm, x)).all()
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.complex64], ids=str)
-@pytest.mark.parametrize("sizes", [(1, 2), (2, 1), (2, 3)])
-def test_noise_runs_where_a_convolution_gives_nothing(sizes, dtype):
-    """Eager refuses such a transposed convolution in float64, and in float16 on processors for which oneDNN has none."""
-    x, weight = torch.ones(2, 3, *sizes, dtype=dtype), torch.ones(3, 4, 2, 2, dtype=dtype)
-    found = lambda: F.conv_transpose2d(x, weight, stride=2, padding=1)
-    try:
-        shape = found().shape
-    except RuntimeError:
-        assert dtype == torch.float16
-        with pytest.raises(RuntimeError, match="Output size is too small"):
-            draws(found)
-    else:
-        assert [y.shape for y in draws(found)] == [shape] * 10
-
-
-def test_the_judge_says_where_its_noise_ends():
-    """A difference may be rounding then."""
-    whole, early = Trace([[], []]), Trace([[]], ValueError("no"))
-    (told,) = broken_noise(whole, [early, early])
-    assert told.kind == "error of the judge" and "ValueError: no" in told.text
-    assert not broken_noise(whole, [early, whole]) and not broken_noise(early, [early]) and not broken_noise(whole, [])
 
 
 @pytest.mark.parametrize(("dtype", "exponent"), [(torch.complex128, 0.5), (torch.float64, 2), (torch.float64, 1)])

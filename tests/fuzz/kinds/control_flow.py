@@ -104,7 +104,10 @@ def scan(step: Callable, init: Any, xs: torch.Tensor, *, dim: int = 0, reverse: 
     for x in reversed(xs.unbind(dim)) if reverse else xs.unbind(dim):
         carried, row = step(carried, x)
         rows.append(row)
-    return carried, torch.stack(rows[::-1] if reverse else rows)
+    with torch.autocast(
+        xs.device.type, enabled=False
+    ):  # the operator stacks nothing; autocast refuses float16 beside its own half type
+        return carried, torch.stack(rows[::-1] if reverse else rows)
 
 
 def map_rows(function: Callable, xs: torch.Tensor, *arguments: Any) -> Any:

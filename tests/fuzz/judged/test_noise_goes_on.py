@@ -1,0 +1,80 @@
+"""Programs with noise run where eager does: a run that ends early says nothing of what comes after."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from tests.fuzz.judge import another_attention, broken_noise
+from tests.fuzz.judged.test_noise import draws
+from tests.fuzz.kinds.control_flow import in_python
+from tests.fuzz.noise import Noise
+from tests.fuzz.observe import Trace
+
+
+def test_attention_without_a_mask_is_as_it_was():
+    q, k, v = torch.rand(3, 1, 2, 5, 4)
+    expected = F.scaled_dot_product_attention(q, k, v)
+    with another_attention(3):
+        assert torch.equal(F.scaled_dot_product_attention(q, k, v), expected)
+
+
+OF_EQUALS = {
+    "unique": torch.unique,
+    "unique_consecutive": torch.unique_consecutive,
+    "unique of rows": lambda x: torch.unique(x, dim=0),
+    "median": lambda x: x.median(),
+    "mode": lambda x: x.mode().values,
+    "kthvalue": lambda x: x.kthvalue(2).values,
+    "isin": lambda x: torch.isin(x, torch.full((1,), 0.1)),
+    "bucketize": lambda x: torch.bucketize(x, torch.full((1,), 0.1)),
+    "searchsorted": lambda x: torch.searchsorted(torch.full((1,), 0.1), x),
+}
+
+
+@pytest.mark.parametrize("name", OF_EQUALS)
+def test_what_rounds_nothing_has_no_noise(name):
+    """Of equal numbers it would make several, and another size."""
+    x = torch.full((30,), 0.1)
+    expected = OF_EQUALS[name](x)
+    assert all(torch.equal(y, expected) for y in draws(OF_EQUALS[name], x))
+
+
+@pytest.mark.parametrize("shape", [(), (3, 4)])
+def test_a_sum_with_a_zero_without_memory(shape):
+    """Eager asks meta tensors for its shape."""
+    zero, x = torch._efficientzerotensor(shape, dtype=torch.float32), torch.randn(shape)
+    for y in draws(torch.add, zero, x):
+        torch.testing.assert_close(y, x)
+
+
+def test_a_scan_of_another_half_type_than_autocasts():
+    scan = lambda x: torch._higher_order_ops.scan(lambda c, z: (c.sin() + z, c * z), x[0] + 1, x)
+    x = torch.rand(4, 3, generator=torch.Generator().manual_seed(0)).half()
+    with torch.autocast("cpu", torch.bfloat16):
+        expected = scan(x)
+        with in_python(), Noise(0):
+            torch.testing.assert_close(scan(x), expected, rtol=0.01, atol=0.01)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.complex64], ids=str)
+@pytest.mark.parametrize("sizes", [(1, 2), (2, 1), (2, 3)])
+def test_noise_runs_where_a_convolution_gives_nothing(sizes, dtype):
+    """Eager refuses such a transposed convolution in float64, and in float16 on processors for which oneDNN has none."""
+    x, weight = torch.ones(2, 3, *sizes, dtype=dtype), torch.ones(3, 4, 2, 2, dtype=dtype)
+    found = lambda: F.conv_transpose2d(x, weight, stride=2, padding=1)
+    try:
+        shape = found().shape
+    except RuntimeError:
+        assert dtype == torch.float16
+        with pytest.raises(RuntimeError, match="Output size is too small"):
+            draws(found)
+    else:
+        assert [y.shape for y in draws(found)] == [shape] * 10
+
+
+def test_the_judge_says_where_its_noise_ends():
+    """A difference may be rounding then."""
+    whole, early = Trace([[], []]), Trace([[]], ValueError("no"))
+    (told,) = broken_noise(whole, [early, early])
+    assert told.kind == "error of the judge" and "ValueError: no" in told.text
+    assert not broken_noise(whole, [early, whole]) and not broken_noise(early, [early]) and not broken_noise(whole, [])
