@@ -21,6 +21,7 @@ from mlirc.frontend.capture.complex.pairs import pair_complex
 from mlirc.frontend.capture.complex.parts import compute_conjugates, split_complex
 from mlirc.frontend.capture.flex_attention import expand_flex_attention
 from mlirc.frontend.capture.quantized_operators import quantized_operators
+from mlirc.frontend.capture.resized_images import resize_decompositions
 from mlirc.frontend.capture.shared_heads import share_heads
 from mlirc.frontend.capture.traced import traced
 from mlirc.frontend.errors import UnsupportedGraph
@@ -167,7 +168,7 @@ def simplify_attention(gm: GraphModule, options: Options) -> None:
 def how_to_trace() -> dict[str, Any]:
     return {
         "partition_fn": partition,
-        "decompositions": (decompositions() if torch.is_grad_enabled() else {})
+        "decompositions": (decompositions() | resize_decompositions() if torch.is_grad_enabled() else {})
         | (list_operators() or {})
         | quantized_operators()
         | {aten.zero.default: zero},

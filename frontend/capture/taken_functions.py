@@ -7,6 +7,7 @@ from mlirc.frontend.capture.counting_loops import carry_tensors
 from mlirc.frontend.capture.filled_diagonals import fills_gaps, write_out_diagonals
 from mlirc.frontend.capture.margin_losses import write_out_losses
 from mlirc.frontend.capture.nested_regions import inline_regions
+from mlirc.frontend.capture.resized_images import write_out_resizes
 
 
 def rewrite_functions(gm: GraphModule) -> None:
@@ -15,6 +16,7 @@ def rewrite_functions(gm: GraphModule) -> None:
     carry_tensors(gm)
     write_out_losses(gm)
     write_out_diagonals(gm)
+    write_out_resizes(gm)
 
 
 def left_to_eager(gm: GraphModule) -> str | None:

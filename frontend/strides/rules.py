@@ -327,7 +327,14 @@ ROW_MAJOR = (
     aten._log_softmax_backward_data.default,
     aten.native_layer_norm_backward.default,
 )
-ROW_MAJOR_ON_CPU = (aten.log_sigmoid_forward.default, aten.glu_backward.default)
+ROW_MAJOR_ON_CPU = (
+    aten.log_sigmoid_forward.default,
+    aten.glu_backward.default,
+    aten.upsample_bicubic2d_backward.default,
+    aten._upsample_bicubic2d_aa_backward.default,
+    aten.upsample_nearest3d_backward.default,
+    aten._upsample_nearest_exact3d_backward.default,
+)
 ITERATED = (
     aten.hardswish.default,
     aten.hardswish_backward.default,
@@ -353,6 +360,11 @@ SUGGESTED: dict[Any, int] = {
     aten.replication_pad2d_backward.default: 1,
     aten.replication_pad3d.default: 0,
     aten.replication_pad3d_backward.default: 1,
+    aten.upsample_nearest2d_backward.default: 0,
+    aten._upsample_nearest_exact2d_backward.default: 0,
+    aten.upsample_bilinear2d_backward.default: 0,
+    aten._upsample_bilinear2d_aa_backward.default: 0,
+    aten.upsample_trilinear3d_backward.default: 0,
 }
 LIKE: dict[Any, int] = {
     aten._conj_physical.default: 0,

@@ -1,0 +1,62 @@
+"""Resizing with eager's backward operators. PyTorch's decompositions, which AOTAutograd takes, read each image by an index of each element:
+its gradient would be a scatter for each corner that an element is interpolated of. A graph of Dynamo's calls `interpolate` of this file.
+
+The forward pass is still decomposed, and so fused with what is around it: recomputation.py has the decompositions.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._ops import OpOverload
+from torch.fx import GraphModule
+from torch.nn import functional
+
+from mlirc.frontend.torch_compat.dynamo.trees import tree_leaves
+from mlirc.frontend.torch_compat.python_kernels import decompositions_of, without_python_kernels
+
+aten = torch.ops.aten
+DECOMPOSED = (
+    aten.upsample_linear1d.default,
+    aten.upsample_bilinear2d.default,
+    aten.upsample_trilinear3d.default,
+    aten.upsample_bicubic2d.default,
+)
+
+
+def write_out_resizes(gm: GraphModule) -> None:
+    """Rewrites a graph of Dynamo's in place, and the functions that its operators take."""
+    for module in gm.modules():
+        resizes = (
+            module.graph.find_nodes(op="call_function", target=functional.interpolate)
+            if isinstance(module, GraphModule)
+            else []
+        )
+        if resizes and without_python_kernels() is not None:
+            for node in resizes:
+                node.target = interpolate
+            module.recompile()  # type: ignore[reportCallIssue]
+
+
+def interpolate(input: Tensor, *args: Any, **options: Any) -> Tensor:
+    """torch.nn.functional.interpolate. Nothing is changed where there is no gradient, for sizes that are symbols, which PyTorch's backward
+    operators do not take, and on a GPU, where they add in no fixed order."""
+    without = without_python_kernels() if is_differentiated(input) and has_known_sizes(input, args, options) else None
+    if without is None or input.device.type != "cpu":
+        return functional.interpolate(input, *args, **options)
+    with without():
+        return functional.interpolate(input, *args, **options)
+
+
+def is_differentiated(x: Tensor) -> bool:
+    return x.requires_grad and torch.is_grad_enabled()
+
+
+def has_known_sizes(input: Tensor, *how: Any) -> bool:
+    return not any(isinstance(n, torch.SymInt | torch.SymFloat) for n in tree_leaves((tuple(input.shape), how)))
+
+
+def resize_decompositions() -> dict[OpOverload, Callable]:
+    """What the forward pass is traced as."""
+    return decompositions_of(DECOMPOSED)
