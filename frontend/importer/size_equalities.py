@@ -196,8 +196,8 @@ def _solve(environment: ShapeEnv, absent: frozenset[Any]) -> tuple[dict[Any, Any
     progress = True
     while progress:  # what one equation says may make another one simple enough
         progress = False
-        for guard in equations:
-            equation = _rewritten(guard, equal, environment)
+        for guard in [*equations, *_wholes(equal)]:
+            equation = _bounded(_rewritten(guard, equal, environment), environment)
             if not isinstance(equation, sympy.Eq):
                 continue
             sides: Any = equation.args
@@ -206,11 +206,15 @@ def _solve(environment: ShapeEnv, absent: frozenset[Any]) -> tuple[dict[Any, Any
                 atom, value = learned
                 equal = {a: b.xreplace({atom: value}) for a, b in equal.items()} | {atom: value}
                 progress = True
-    rest = (_rewritten(guard, equal, environment) for guard in equations)
+    rest = (_bounded(_rewritten(e, equal, environment), environment) for e in [*equations, *_wholes(equal)])
     unsolved: Any = (e.args for e in rest if isinstance(e, sympy.Eq))
+    return equal, _reduced_by_each_other([a - b for a, b in unsolved], environment)
+
+
+def _wholes(equal: dict[Any, Any]) -> list[Any]:
+    """What remainders of 0 say of quotients: s97 == 2*(s97//2) where s97 % 2 is 0."""
     exact: Any = (f.args for f, n in equal.items() if n == 0 and isinstance(f, Mod))
-    wholes = [a - FloorDiv(a, b) * b for a, b in exact]
-    return equal, _reduced_by_each_other([*(a - b for a, b in unsolved), *wholes], environment)
+    return [sympy.Eq(a, FloorDiv(a, b) * b, evaluate=False) for a, b in exact]
 
 
 def _eliminated(equations: list[Any], absent: frozenset[Any]) -> list[Any]:

@@ -3,10 +3,15 @@
 import math
 
 import pytest
+import sympy
 import torch
+from torch.utils._sympy.functions import CeilToInt, FloorToInt, ToFloat, TruncToInt
 
 import mlirc
+from mlirc.dialects.core.symbols import parse
 from mlirc.frontend import statistics
+from mlirc.frontend.errors import UnsupportedGraph
+from mlirc.frontend.importer.sizes import expression
 
 
 @pytest.fixture(autouse=True)
@@ -105,3 +110,24 @@ def test_explain_counts_the_calls_between_subgraphs():
     assert "aten._local_scalar_dense.default: a size is known when it has run" in " ".join(
         str(mlirc.explain(half)(INPUTS[0])).split()
     )
+
+
+@pytest.mark.parametrize(
+    ("rounding", "scale", "expected"),
+    [
+        (TruncToInt, 2.0, "2*s0"),
+        (TruncToInt, 1.5, "(3*s0)//2"),
+        (FloorToInt, 0.25, "s0//4"),
+        (CeilToInt, 0.5, "(s0 + 1)//2"),
+        (TruncToInt, 0.3, None),
+        (TruncToInt, -1.0, None),
+    ],
+)
+def test_a_size_times_a_float(rounding, scale, expected):
+    """As of an image that is enlarged by a scale. 0.3 has no short binary form: its products are rounded."""
+    size = rounding(sympy.Float(scale) * ToFloat(sympy.Symbol("s0", integer=True, positive=True)), evaluate=False)
+    if expected is None:
+        with pytest.raises(UnsupportedGraph):
+            expression(size)
+    else:
+        assert expression(size) == parse(expected)
