@@ -348,8 +348,12 @@ ITERATED = (
 SUGGESTED: dict[Any, int] = {
     aten._native_batch_norm_legit.default: 0,
     aten._native_batch_norm_legit.no_stats: 0,
+    aten._native_batch_norm_legit_functional.default: 0,
     aten._native_batch_norm_legit_no_training.default: 0,
     aten.native_batch_norm.default: 0,
+    aten._batch_norm_with_update.default: 0,
+    aten._batch_norm_with_update_functional.default: 0,
+    aten._batch_norm_no_update.default: 0,
     aten.native_batch_norm_backward.default: 1,
     aten.batch_norm_backward.default: 1,
     aten.channel_shuffle.default: 0,

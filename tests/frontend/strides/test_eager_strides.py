@@ -150,6 +150,11 @@ CALLS = {
     "batch norm": lambda x: aten._native_batch_norm_legit.no_stats(x, None, None, True, 0.1, 1e-5),
     "batch norm, weights": lambda x: aten.native_batch_norm.default(x, *STATISTICS, True, 0.1, 1e-5),
     "batch norm, evaluation": lambda x: aten.native_batch_norm.default(x, *STATISTICS, False, 0.1, 1e-5),
+    "batch norm, moved statistics": lambda x: aten._native_batch_norm_legit_functional.default(
+        x, *STATISTICS, True, 0.1, 1e-5
+    ),
+    "batch norm with update": lambda x: aten._batch_norm_with_update_functional.default(x, *STATISTICS, 0.1, 1e-5),
+    "batch norm, no update": lambda x: aten._batch_norm_no_update.default(x, *STATISTICS, 0.1, 1e-5),
     "batch norm gradient": lambda x: aten.native_batch_norm_backward.default(
         x, x, *STATISTICS[:3], *STATISTICS[2:], True, 1e-5, [True] * 3
     ),
