@@ -20,7 +20,7 @@ from mlirc.lowering.kernel.typical_sizes import typical
 
 # What vectors of 16 lanes cost, in loads of one that lies side by side:
 GATHER, SCATTER = 24, 60
-TRANSPOSED = 3  # read or written by square tiles that are transposed in registers
+TRANSPOSED = 6  # read or written by square tiles that are transposed in registers
 STRIDED = 2  # times the stride: picked out of several vectors
 PICKED = (2, 3, 4, -1)  # the strides for which that is done
 
@@ -129,7 +129,7 @@ def choose_vector(kernel: Kernel, axes: list[Axis], vector_bytes: int) -> Vector
     candidates = [c for c in candidates if c.lanes > 1] or [Vector(None, 1)]
     if has_scan:
         candidates.append(Vector(None, 1))
-    return min(candidates, key=lambda c: cost(kernel, axes, c))
+    return min(candidates, key=lambda c: cost(kernel, axes, c, vector_bytes))
 
 
 def fit(axis: Axis, lanes: int) -> int:
@@ -155,13 +155,13 @@ def element_bytes(kernel: Kernel, axis: Axis) -> int:
     return 1
 
 
-def cost(kernel: Kernel, axes: list[Axis], vector: Vector) -> float:
-    """Estimated vector steps over the whole space."""
+def cost(kernel: Kernel, axes: list[Axis], vector: Vector, vector_bytes: int) -> float:
+    """Estimated vector steps over the whole space. A step of elements that are wider than those which decided the lanes is of several registers."""
     points = 1
     for axis in axes:
         points *= max(axis.hint, 1)
     steps = points if vector.axis is None else points / vector.axis.hint * -(-vector.axis.hint // vector.lanes)
-    total = steps * sum(n.cost for n in kernel.nodes)
+    total = steps * sum(n.cost * -(-vector.lanes * n.dtype.itemsize // vector_bytes) for n in kernel.nodes)
     for access in (n.access for n in kernel.nodes if n.access):
         total += _access_cost(access, axes, vector, GATHER)
     for output in kernel.outputs:

@@ -11,8 +11,8 @@ from mlirc.dialects.core.dialect import Composite, imports
 from mlirc.dialects.core.graph_builder import NotOurs
 from mlirc.dialects.core.import_arguments import need_floats, need_shape
 from mlirc.dialects.core.tensor_types import TensorInfo, contiguous, info_of, opmath
-from mlirc.dialects.ops.rows.layer_norm import affine, from_normal, masked, moments
-from mlirc.dialects.ops.rows.reduction import squeeze, sum_over
+from mlirc.dialects.ops.rows.layer_norm import affine, masked, moments
+from mlirc.dialects.ops.rows.reduction import squeeze
 
 aten = torch.ops.aten
 
@@ -60,13 +60,18 @@ class GroupNormBackward(Composite, name="group_norm_backward"):
         dtype = opmath(info_of(x).dtype)
         grad, x, middle, rstd, weight = (g.cast(v, dtype) for v in (grad, x, middle, rstd, weight))
         grad, x = split(g, grad, 1, groups), split(g, x, 1, groups)
-        dims = tuple(range(2, info_of(x).rank))
-        middle, rstd = (append_ones(g, v, len(dims)) for v in (middle, rstd))
+        rank = info_of(x).rank
+        middle, rstd = (append_ones(g, v, rank - 2) for v in (middle, rstd))
         normal = g.mul(g.sub(x, middle), rstd)
-        weighted = g.mul(grad, per_channel(g, weight, groups, len(shape) - 2))
-        dx = join(g, from_normal(g, weighted, normal, rstd, dims, centred=True), shape)
-        others = (0, *dims[1:])
-        dweight, dbias = (sum_over(g, v, others) for v in (g.mul(grad, normal), grad))
+        # sums of each image's channels first: all three gradients are made of them, so x and grad are read twice in all
+        along, bare = (sum_kept(g, v, tuple(range(3, rank))) for v in (g.mul(grad, normal), grad))
+        weight = per_channel(g, weight, groups, rank - 3)
+        points = tuple(info_of(x).shape[2:])
+        slope, level = (mean_of_sums(g, g.mul(v, weight), 2, points) for v in (along, bare))
+        rest = g.sub(g.sub(g.mul(grad, weight), g.mul(normal, slope)), level)
+        dx = join(g, g.mul(rstd, rest), shape)
+        others = (0, *range(3, rank))
+        dweight, dbias = (squeeze(g, sum_kept(g, v, (0,)), others) for v in (along, bare))
         return dx, join(g, dweight, shape[1:2], 0), join(g, dbias, shape[1:2], 0)
 
 
@@ -85,6 +90,17 @@ def join(g, x, shape, dim=1):
     each = info_of(x).shape[dim + 1]
     d = [symbols.symbol(f"d{k}") for k in range(len(shape))]
     return g.view(x, shape, contiguous(shape), [*d[:dim], d[dim] // each, d[dim] % each, *d[dim + 1 :]])
+
+
+def sum_kept(g, x, dims):
+    """The sum over `dims`, which may be none; they stay, of size 1."""
+    return g.reduce("sum", x, dims, True) if dims else x
+
+
+def mean_of_sums(g, sums, dim, sizes):
+    """The mean of elements of which there are the product of `sizes`, given their sums over all dimensions but `dim`."""
+    count = g.size(symbols.product(sizes), info_of(sums).dtype)
+    return g.div(g.reduce("sum", sums, (dim,), True), count)
 
 
 def append_ones(g, x, times):

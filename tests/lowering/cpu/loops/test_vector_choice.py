@@ -63,3 +63,42 @@ def test_a_gather_along_short_rows_transposes_nothing():
     kernel = NativeKernel([info(i64, "512, 56"), info(f32, "512, 56")], "512, 56", "", build)
     assert "masked.gather" in kernel.mlir and "shuffle" not in kernel.mlir
     kernel.check(torch.randint(56, (512, 56)), torch.randn(512, 56))
+
+
+def channels_of_pixels(dtype):
+    """What is done to 300 pixels of 8 groups of 8 channels, which lie side by side, with numbers of the groups."""
+
+    def build(k, x, y, scale):
+        image, pixel, group, channel = k.dims
+        value = k.read(x, (image, pixel, group * 8 + channel))
+        other = k.read(y, (image, pixel, group * 8 + channel))
+        factor = k.read(scale, (image, group))
+        value = k.sub(k.mul(value, factor), k.mul(other, k.mul(factor, factor)))
+        for _ in range(6):  # much arithmetic is what wide lanes would be chosen for
+            value = k.add(k.mul(value, other), value)
+        return [(k.mul(k.sub(value, factor), factor), (image, pixel, group * 8 + channel), info(dtype, "2, 300, 64"))]
+
+    infos = [info(dtype, "2, 300, 64"), info(dtype, "2, 300, 64"), info(dtype, "2, 8")]
+    return NativeKernel(infos, "2, 300, 8, 8", "", build)
+
+
+def test_eight_neighbours_are_better_than_sixteen_of_a_transposed_tile():
+    kernel = channels_of_pixels(f32)
+    assert "shuffle" not in kernel.mlir and "masked.gather" not in kernel.mlir
+    kernel.check(torch.randn(2, 300, 64), torch.randn(2, 300, 64), torch.randn(2, 8))
+
+
+def test_wide_sums_take_more_registers():
+    """Sums of float64 of float32 channels: sixteen lanes along the pixels would be gathered, for steps of two registers."""
+
+    def build(k, x):
+        image, group, channel, row, column = k.dims
+        value = k.cast(k.read(x, (image, row, column, group * 8 + channel)), torch.float64)
+        squared = k.mul(k.sub(value, 1.0), k.sub(value, 1.0))
+        for _ in range(6):
+            squared = k.add(k.mul(squared, 0.5), value)
+        return [(k.cast(k.reduce("sum", squared), f32), (image, group), info(f32, "2, 8"))]
+
+    kernel = NativeKernel([info(f32, "2, 56, 56, 64")], "2, 8", "8, 56, 56", build)
+    assert "masked.gather" not in kernel.mlir
+    kernel.check(torch.randn(2, 56, 56, 64))
