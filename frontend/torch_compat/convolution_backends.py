@@ -5,7 +5,7 @@ import torch
 from mlirc.codegen.abi.reach import Missing, reach
 
 
-@reach("convolution-backends", instead="gradients of weights have the strides that fake tensors promise")
+@reach("convolution-backends", instead="gradients of weights have the strides that fake tensors promise", apart=True)
 def choose_convolution_backend():
     """PyTorch's function that names the backend, of the arguments of `aten.convolution` and the sizes of the bias."""
     choose = torch._C._select_conv_backend

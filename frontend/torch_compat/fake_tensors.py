@@ -32,6 +32,7 @@ def storage_id(x: torch.Tensor) -> int:
 @reach(
     "transformed-tensors",
     instead="a graph with torch.func's transforms and a masked attention, or a write, runs in eager",
+    apart=True,
 )
 def transform_unwrapper() -> Callable[[torch.Tensor], torch.Tensor]:
     """A function from a tensor of torch.func.grad or torch.vmap to the tensor within: Dynamo's graph has the first, which have no storage."""

@@ -7,7 +7,7 @@ import torch
 from mlirc.codegen.abi.reach import Missing, reach
 
 
-@reach("storage-use", instead="CUDA graphs are not recorded")
+@reach("storage-use", instead="CUDA graphs are not recorded", apart=True)
 def storage_use() -> Callable[[int], int]:
     """PyTorch's function of a storage's identity (fake_tensors.storage_id) that gives the count."""
     count = torch._C._storage_Use_Count

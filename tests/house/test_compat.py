@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch._subclasses import FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from mlirc import codegen, frontend
 from mlirc.codegen.abi import reach
@@ -81,6 +83,44 @@ def test_a_switch_of_the_program_takes_none_away(name):
             background.start(one._find).result()
     finally:
         switch(before)
+
+
+class Other(TorchDispatchMode):
+    """Tensors are not what operators say."""
+
+    def __torch_dispatch__(self, operator, types, args=(), kwargs=None):
+        made = operator(*args, **(kwargs or {}))
+        return made * 2 if operator is torch.ops.aten.mul.Tensor else made
+
+
+AROUND = {  # of a thread, when a reach is first asked
+    "no saved tensors": lambda: torch.autograd.graph.disable_saved_tensors_hooks("not here"),
+    "inference": torch.inference_mode,
+    "no gradients": torch.no_grad,
+    "autocast": lambda: torch.autocast("cpu"),
+    "another device": lambda: torch.device("meta"),
+    "a dispatch mode": Other,
+    "fake tensors": FakeTensorMode,
+}
+AT_ITS_OWN_TIME = {*ONCE, "library-changes", "result-memory", "unlocked-emission"}
+"""Asked once, on a thread that makes ready what every program needs, or after LLVM was."""
+
+
+@pytest.mark.parametrize("name", [*AROUND, "vmap"])
+def test_where_the_program_is_takes_none_away(name):
+    """What a reach finds does not depend on the mode, the context or the transform within which it was first asked."""
+    found = [one for one in reach.reaches.values() if one.name not in AT_ITS_OWN_TIME and one() is not None]
+
+    def ask(x=None):
+        for one in found:
+            background.start(one._find).result() if one.apart else one._find()
+        return x
+
+    if name == "vmap":
+        torch.vmap(ask)(torch.ones(2))
+    else:
+        with AROUND[name]():
+            ask()
 
 
 def run(names: list[str], variables: dict[str, str]) -> subprocess.CompletedProcess[str]:

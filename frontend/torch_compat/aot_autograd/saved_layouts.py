@@ -68,7 +68,7 @@ def like(x: torch.Tensor) -> Callable[[Any], Any]:
     return lay_out
 
 
-@reach("saved-tensor-hooks", instead="hooks of saved tensors are to return the strides that were saved")
+@reach("saved-tensor-hooks", instead="hooks of saved tensors are to return the strides that were saved", apart=True)
 def innermost_hooks() -> Any:
     """A function that gives the hooks in force, (pack, unpack) or None."""
     native: Any = torch._C

@@ -79,7 +79,11 @@ def keep_history(backward: GraphModule) -> bool:
     return True
 
 
-@reach("function-regions", instead="the gradient of a gradient of a compiled torch.autograd.Function is an error")
+@reach(
+    "function-regions",
+    instead="the gradient of a gradient of a compiled torch.autograd.Function is an error",
+    apart=True,
+)
 def function_with_history() -> Callable:
     """What runs the two graphs of a Function. It gave the gradient that PyTorch's own way gives, and a right gradient of that."""
     (first,) = _gradient_of_cube(
