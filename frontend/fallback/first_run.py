@@ -1,5 +1,5 @@
-"""The first call of a compiled graph: eager takes over where it fails for a reason of ours; and where an operator is overridden
-later (later_overrides.py).
+"""The first call of a compiled graph: eager takes over where it fails for a reason of ours; where an operator is overridden
+later (later_overrides.py); and within a `TorchDispatchMode` of the program's, such as one that counts or logs operators.
 
 Until a call has succeeded, what eager would need is held: the inputs, copies of those that the graph writes to, and the state
 of the random generators. An error of the user's program passes through: an index out of bounds, what an ATen call raised.
@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch.fx import GraphModule, Node
 
+from mlirc.codegen.abi.modes import depth, hears_operators, without_modes
 from mlirc.codegen.host.program import Program
 from mlirc.codegen.process.limits import with_room
 from mlirc.codegen.user_errors import belongs_to_the_user
@@ -26,6 +27,8 @@ from mlirc.frontend.torch_compat.aot_autograd.higher_order import with_effects
 Run = Callable[[list], list]
 Instead = Callable[[Exception], Run]
 aten = torch.ops.aten
+
+HEARD = "the graph is called within a TorchDispatchMode"
 
 EXACT = tuple(
     f"aten.{name}"
@@ -90,6 +93,7 @@ def first_run(
     direct: Run | None = None  # what a call runs without further questions
     settled: Run | None = None
     overridden: Run | None = None
+    heard: Run | None = None
     found: tuple[Run, Effects, Instead | None] | None = None
     later: Instead | None = None
     overrides, stale = LaterOverrides(operators), False
@@ -122,15 +126,29 @@ def first_run(
             direct = chosen
         return chosen
 
-    def begin(args: list) -> list:
+    def make() -> None:
+        """Has a run, if there is none; the lock is held."""
         nonlocal found, later
+        if settled is None and found is None:
+            try:
+                found = with_room(ready)
+                later = found[2]
+            except Exception as error:
+                fail(error)
+
+    def run_heard(args: list) -> list:
+        """The graph in eager, for a mode that is to see its operators."""
+        nonlocal heard
         with lock:
-            if settled is None and found is None:
-                try:
-                    found = with_room(ready)
-                    later = found[2]
-                except Exception as error:
-                    fail(error)
+            if heard is None:
+                with without_modes():
+                    make()
+                    heard = settled if later is None else later(UnsupportedGraph(HEARD))
+        return (heard or begin)(args)
+
+    def begin(args: list) -> list:
+        with lock:
+            make()
             chosen, known = known_run(), found
         if chosen is not None or known is None:
             return chosen(args)  # type: ignore[misc]
@@ -155,6 +173,8 @@ def first_run(
         return results
 
     def call(args: list) -> list:
+        if depth() and hears_operators():
+            return run_heard(args)
         return begin(args) if direct is None else direct(args)
 
     call._boxed_call = True  # type: ignore[attr-defined]
