@@ -36,7 +36,7 @@ from mlirc.frontend.fallback import in_eager
 from mlirc.frontend.fallback.dual_tensors import eager, level_entered
 from mlirc.frontend.fallback.fake_inputs import refuse_fake
 from mlirc.frontend.fallback.fallback import kind_of
-from mlirc.frontend.fallback.refused_updates import refused_update
+from mlirc.frontend.fallback.refused_updates import refused_update, with_pythons_extremes
 from mlirc.frontend.graph.aten_graph import AtenGraph, Run
 from mlirc.frontend.options import Options
 from mlirc.frontend.performance import while_capturing
@@ -50,7 +50,7 @@ def compile_captured(gm: GraphModule, inputs: Sequence[Any], options: Options) -
     refuse_lazy(inputs)
     tell = partial(in_eager.from_now_on, kind_of(inputs), options)
     if why := level_entered() or refused_update(gm) or left_to_eager(gm):
-        return eager(gm, tell, why)
+        return eager(with_pythons_extremes(gm), tell, why)
     addresses(TO_LOAD)
     rewrite_functions(gm)
     while_capturing.load_while_tracing(inputs)

@@ -32,6 +32,7 @@ OPERATORS = (
     operator.ilshift,
     operator.irshift,
 )
+EXTREMES = {torch.sym_max: max, torch.sym_min: min}
 REFUSED = "can't be cast to the desired output type"  # in what eager raises
 
 
@@ -42,6 +43,24 @@ def refused_update(gm: GraphModule) -> str | None:
     return next(
         (f"eager refuses an update in place: {why}" for node in nodes if (why := refusal(node)) is not None), None
     )
+
+
+def with_pythons_extremes(gm: GraphModule) -> GraphModule:
+    """A graph that runs in eager, in which the larger of an integer and a float is the one or the other, as in Python: Dynamo's is a float, by
+    which eager would refuse an update of integers that it allows."""
+    changed = False
+    for part in (x for x in gm.modules() if isinstance(x, GraphModule)):
+        for node in part.graph.nodes:
+            python: Any = EXTREMES.get(node.target) if node.op == "call_function" else None
+            if python is not None and len({is_integer(value_of(x)) for x in node.args}) > 1:
+                node.target, changed = python, True
+        if changed:
+            part.recompile()
+    return gm
+
+
+def is_integer(x: Any) -> bool:
+    return isinstance(x, int | torch.SymInt)
 
 
 def may_lose_values(node: Node) -> bool:

@@ -54,6 +54,23 @@ def test_a_function_of_an_operator():
         f(torch.ones(3, dtype=torch.int64), torch.ones(3, requires_grad=True))
 
 
+@pytest.mark.parametrize("extreme", [max, min])
+def test_the_larger_of_an_integer_and_a_float_is_the_one_or_the_other(extreme):
+    """Dynamo's is a float, by which eager would not multiply integers."""
+
+    def f(a, n):
+        return a.mul_(extreme(n, 2.5))
+
+    run = torch.compile(f, backend="mlirc", dynamic=True)
+    for n in (2, 3, 7, 1):
+        expected, found = torch.arange(4), torch.arange(4)
+        if extreme(n, 2.5) == 2.5:
+            with pytest.raises(RuntimeError, match=REFUSED):
+                run(found, n)
+        else:
+            assert torch.equal(run(found, n), f(expected, n))
+
+
 def test_what_is_allowed_is_compiled():
     def f(a, i):
         a.mul_(i).add_(2.5).mul_(a.double())
