@@ -52,7 +52,7 @@ PRODUCTS = frozenset(words("mm bmm addmm baddbmm addbmm mv addmv dot vdot convol
 # Eager's kernels for a GPU have their sixth as a float32, in float64 too; those for a CPU have not.
 SIXTHS = frozenset(words("hardsigmoid hardsigmoid_backward hardswish hardswish_backward"))
 
-SUMMED = ("sum", "mean", "native_batch_norm_backward", "native_layer_norm_backward")
+SUMMED = ("sum", "mean", "std_mean", "var_mean", "native_batch_norm_backward", "native_layer_norm_backward")
 # Eager's running means on a GPU, of many threads, are NaN after an infinity or keep it, as the elements lie.
 VARIANCES = frozenset(words("var std var_mean std_mean"))
 SUMS = frozenset(words("sum mean nansum prod cumsum cumprod linalg_vector_norm norm"))  # and products
@@ -98,6 +98,8 @@ def _wide_as(dtype: torch.dtype, x: Any) -> Any:
 
 def cancelled(name: str, args: tuple, result: Any) -> Any:
     """The result with 0 for a sum of which nothing but rounding is left: a bias before a normalization has no gradient."""
+    if name in ("std_mean", "var_mean"):
+        return result[0], cancelled("mean", args, result[1])
     if name in ("sum", "mean"):
         x, dims = args[0], args[1] if len(args) > 1 and args[1] else None
         if not _is_float(x) or not _is_float(result):
@@ -312,7 +314,11 @@ class Noise(TorchDispatchMode):
             return result
         args, kwargs = torch.utils._pytree.tree_map(lambda x: _wide(x.abs()) if _is_float(x) else x, (args, kwargs))
         sizes = func(*args, **{key: abs(x) if type(x) in (int, float) else x for key, x in kwargs.items()})
-        return self.moved(result, sizes)
+        moved = self.moved(result, sizes)
+        if not self.cancels:
+            return moved
+        rest = result.double().abs() <= 8 * torch.finfo(torch.promote_types(result.dtype, torch.float32)).eps * sizes
+        return moved.masked_fill_(rest & (sizes != 0), 0.0)
 
     def summed_in_sequence(self, args: tuple, result: torch.Tensor) -> torch.Tensor:
         """A norm in float64 as a loop in vectors sums it: roundings of equal numbers go one way, and each adds its own."""

@@ -326,6 +326,25 @@ def test_a_sum_that_cancels_may_be_zero():
     assert all(y != 0 for y in draws(lambda x: x.sum(), torch.tensor([1.0, 1e-3, -1.0])))
 
 
+CANCELLING = {
+    "std_mean": lambda x: torch.std_mean(x, 0)[1],
+    "var_mean": lambda x: torch.var_mean(x)[1],
+    "dot": lambda x: torch.dot(x, torch.ones_like(x)),
+    "matmul": lambda x: x[None] @ torch.ones_like(x)[:, None],
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("name", CANCELLING)
+def test_what_cancels_in_a_mean_or_a_product_may_be_zero(name, dtype):
+    """Divided by itself it is 1 or NaN."""
+    x = torch.tensor([0.3, 1.1, -0.7, -0.7, 1e-16], dtype=dtype)
+    found = torch.stack(draws(CANCELLING[name], x))
+    assert (found == 0).any() and (found != 0).any()
+    x[-1] = 1e-3
+    assert all(y != 0 for y in draws(CANCELLING[name], x))
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 def test_a_bias_before_a_normalization_has_no_gradient(dtype):
     """It is what rounding leaves of a sum, of one sign or the other: an optimizer makes a step of it that is none of rounding."""

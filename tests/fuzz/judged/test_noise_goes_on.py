@@ -4,6 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from tests.fuzz import judge
 from tests.fuzz.judge import another_attention, broken_noise
 from tests.fuzz.judged.test_noise import draws
 from tests.fuzz.kinds.control_flow import in_python
@@ -78,3 +79,19 @@ def test_the_judge_says_where_its_noise_ends():
     (told,) = broken_noise(whole, [early, early])
     assert told.kind == "error of the judge" and "ValueError: no" in told.text
     assert not broken_noise(whole, [early, whole]) and not broken_noise(early, [early]) and not broken_noise(whole, [])
+
+
+@pytest.mark.parametrize("value", [1.0, 1.0001, 1.1])
+def test_a_write_that_eager_refuses_is_a_limit_beside_a_rounding(value, monkeypatch):
+    def run(program, backend, options=None, noise=None):
+        trace = Trace()
+        trace.see(torch.tensor(value if backend == "mlirc" else 1.0 + 1e-3 * (noise or 0)))
+        if backend != "mlirc":
+            trace.error = RuntimeError("a variable has been modified by an inplace operation")
+        return trace
+
+    monkeypatch.setattr(judge, "run", run)
+    monkeypatch.setattr(judge, "NOISY_RUNS", 2)
+    monkeypatch.setattr(judge, "MORE_RUNS", 2)
+    verdict = judge.judge("OPTIONS = {}")
+    assert verdict.kind == ("bug" if value == 1.1 else "limit")
