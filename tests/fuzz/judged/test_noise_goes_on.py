@@ -4,7 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from tests.fuzz import judge
+from tests.fuzz import judge, tensors
 from tests.fuzz.judge import another_attention, broken_noise
 from tests.fuzz.judged.test_noise import draws
 from tests.fuzz.kinds.control_flow import in_python
@@ -38,6 +38,14 @@ def test_what_rounds_nothing_has_no_noise(name):
     x = torch.full((30,), 0.1)
     expected = OF_EQUALS[name](x)
     assert all(torch.equal(y, expected) for y in draws(OF_EQUALS[name], x))
+
+
+@pytest.mark.parametrize("values", ["special", "extreme"])
+def test_inputs_are_drawn_once(values):
+    """Those of another draw would explain any difference."""
+    x = tensors.tensor((200,), torch.float32, 1, values)
+    for y in draws(tensors.tensor, (200,), torch.float32, 1, values):
+        torch.testing.assert_close(y, x, equal_nan=True)
 
 
 @pytest.mark.parametrize("shape", [(), (3, 4)])
