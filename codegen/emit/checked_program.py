@@ -85,12 +85,13 @@ def check_kinds(promises: InputPromises, inputs: Sequence[Any]) -> None:
 
 
 def check_symbols(promises: InputPromises, inputs: Sequence[Any], values: Mapping[str, int]) -> None:
-    """The inputs agree on the symbols' values, and a symbol that is 0 or more by its name is that."""
+    """The inputs agree on the symbols' values, and a symbol that is 0 or more, or below 0, by its name is that."""
     for k, size in promises.named.items():
         if value_of(size, values) != inputs[k]:
             raise InputError(f"input {k} is {inputs[k]}, and {size} is {value_of(size, values)}")
     for name, value in values.items():
-        if value < 0 and symbols.known_nonnegative(symbols.symbol(name)):
+        may_be_negative = not symbols.known_nonnegative(symbols.symbol(name))
+        if (value < 0 and not may_be_negative) or (value >= 0 and name.startswith(symbols.NEGATIVE)):
             raise InputError(f"the inputs give {name} the value {value}")
 
 

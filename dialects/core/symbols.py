@@ -6,9 +6,9 @@ The form is canonical, so equal polynomials compare equal and hash alike, and it
 
     2*s0 + 1        (s0 + 1)//2        d0 % 4        max(s0, 1)
 
-A symbol's first letter says what its sign may be: one that begins with `u` (`u0`, what `.item()` returned; `us3`, a Python int)
-may be negative, any other one is at least 0. floordiv and mod are Python's: the quotient is rounded down, the remainder has the
-divisor's sign, whatever the signs of the operands.
+A symbol's first letters say what its sign may be: one that begins with `un` (`uns3`, a Python int that a guard says is below 0)
+is negative, another one with `u` (`u0`, what `.item()` returned; `us3`, a Python int) may be, any other one is at least 0.
+floordiv and mod are Python's: the quotient is rounded down, the remainder has the divisor's sign, whatever the signs of the operands.
 """
 
 import ast
@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from typing import Any, Protocol, Union
 
+NEGATIVE = "un"  # how the name of a symbol below 0 begins
 Int = Union[int, "Expr"]
 Atom = str | tuple[str, Int, Int]
 
@@ -253,7 +254,13 @@ def in_range(a: Int, size: Int, ranges: Mapping[str, Int] | None = None) -> bool
 def known_nonnegative(a: Int) -> bool:
     if isinstance(a, int):
         return a >= 0
-    return all(c >= 0 and all(map(_atom_nonnegative, m)) for m, c in a.terms.items())
+    return all(_term_nonnegative(m, c) for m, c in a.terms.items())
+
+
+def _term_nonnegative(monomial: tuple[Atom, ...], coefficient: int) -> bool:
+    negative = [atom for atom in monomial if isinstance(atom, str) and atom.startswith(NEGATIVE)]
+    others = (atom for atom in monomial if atom not in negative)
+    return (coefficient > 0) == (len(negative) % 2 == 0) and all(map(_atom_nonnegative, others))
 
 
 def _atom_nonnegative(atom: Atom) -> bool:

@@ -11,7 +11,7 @@ import torch
 from sympy.core.function import Application as Function
 
 from mlirc.dialects.core import symbols
-from mlirc.dialects.core.symbols import Int
+from mlirc.dialects.core.symbols import NEGATIVE, Int
 from mlirc.dialects.core.tensor_info import DTYPE_TEXT, TensorInfo
 from mlirc.frontend.errors import UnsupportedGraph
 from mlirc.frontend.importer.size_equalities import facts_of, simplest
@@ -62,9 +62,10 @@ def _of_sympy(expr: Any, environment: ShapeEnv) -> Int:
 
 
 def named(expr: Any, environment: ShapeEnv) -> Any:
-    """`expr` with its symbols as the dialect has them, whose first letter says whether they may be negative (symbols.py).
+    """`expr` with its symbols as the dialect has them, whose first letters say whether they may be negative (symbols.py).
 
         a size, and an int that a guard says is not     s0                  s0
+        an int that a guard says is below 0             s0                  uns0
         any other int                                   s0                  us0
         what only data says                             u0                  u0, or su0 where it is known not to be negative
         what no size expression gives                   Abs(s0 - 3)         sx21ab.. (computed_numbers.py)
@@ -82,6 +83,8 @@ def named(expr: Any, environment: ShapeEnv) -> Any:
 def _name(name: str, known: Any) -> str:
     if not name.startswith(("s", "u")):
         return name
+    if known is not None and known.upper < 0:
+        return NEGATIVE + name
     letter = "s" if known is not None and known.lower >= 0 else "u"
     return name if name.startswith(letter) else letter + name
 
@@ -275,7 +278,9 @@ class _Sympy:
         known = self.symbols.get(name)
         if known is None:
             known = COMPUTED.get(name, OF_DATA.get(name))
-        return self.symbols[name[1:]] if known is None else known  # see `named`
+        if known is None:  # see `named`
+            known = self.symbols[name.removeprefix(NEGATIVE) if name.startswith(NEGATIVE) else name[1:]]
+        return known
 
 
 def environment_of(gm: torch.fx.GraphModule) -> ShapeEnv | None:

@@ -7,7 +7,7 @@ from mlirc.dialects.core.bindings import ir
 from mlirc.dialects.core.dialect import OPS, Composite, attribute_value
 from mlirc.dialects.core.tensor_types import info_of
 
-SYMBOL = re.compile(r"\b(us|su|s|u)(\d+|x[0-9a-f]{12})\b")
+SYMBOL = re.compile(r"\b(uns|unu|us|su|s|u)(\d+|x[0-9a-f]{12})\b")
 """A symbol as the importer names it (frontend/importer/sizes.py)."""
 
 

@@ -390,7 +390,8 @@ def counterexample(space: Space, goal: Int) -> dict[str, int] | None:
         names |= free_symbols(space.sizes[d])
     free = sorted(names - set(space.sizes))
     for k in range(len(SAMPLES)):
-        values: dict[str, Int] = {name: SAMPLES[(k + j * (1 + k % 2)) % len(SAMPLES)] for j, name in enumerate(free)}
+        samples = {name: SAMPLES[(k + j * (1 + k % 2)) % len(SAMPLES)] for j, name in enumerate(free)}
+        values: dict[str, Int] = {name: -n if name.startswith(symbols.NEGATIVE) else n for name, n in samples.items()}
         try:
             sizes = {d: substitute(n, values) for d, n in space.sizes.items() if d in names}
             facts = tuple(substitute(f, values) for f in space.facts)

@@ -15,6 +15,14 @@ VALUES = (-7, -3, -2, -1, 0, 1, 2, 3, 5, 8)
 OPERATIONS = ("+", "-", "*", "//", "%", "max", "min")
 
 
+@pytest.mark.parametrize(
+    ("text", "known"),
+    [("-uns0", True), ("uns0", False), ("uns0*uns1", True), ("-s0*uns1", True), ("s0*uns1", False), ("3 - us0", False)],
+)
+def test_signs_that_names_tell(text, known):
+    assert symbols.known_nonnegative(symbols.parse(text)) == known
+
+
 class Undefined(Exception):
     pass
 

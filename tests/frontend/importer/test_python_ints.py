@@ -439,3 +439,16 @@ def test_numbers_beside_complex_ones_of_two_halves(number):
         for y, z in zip(compiled(x, n), program(x, n), strict=True):
             assert y.dtype == z.dtype
             torch.testing.assert_close(y.to(torch.complex64), z.to(torch.complex64), equal_nan=True)
+
+
+def test_an_end_that_a_guard_says_is_negative():
+    """The slice's size is (h*w + n - 1)//2, of which the rows that it reads follow for a negative n alone."""
+
+    def program(x, n):
+        return x.cos().flatten(0, 1)[2:n:2]
+
+    torch._dynamo.reset()
+    compiled = torch.compile(program, backend="mlirc", dynamic=True, options={"fallback": "error"})
+    for shape, n in (((7, 6), -1), ((7, 5), -3), ((7, 6), -(2**63)), ((4, 3), 5), ((2, 3), -4)):
+        x = torch.randn(shape)
+        torch.testing.assert_close(compiled(x, n), program(x, n))

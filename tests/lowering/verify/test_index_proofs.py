@@ -212,3 +212,10 @@ def test_sizes_that_divide_by_zero_are_no_counterexample():
     space = Space({"d0": parse("s0//(s1//13)")})
     assert counterexample(space, parse("s0//(s1//13) - 1 - d0")) is None
     assert counterexample(space, parse("s0//(s1//13) - 2 - d0")) is not None
+
+
+def test_a_symbol_that_is_negative_by_its_name():
+    """A slice that ends before the end: x[2:n:2] of s0*s1 elements reads none of the row s0."""
+    goal = parse("s0 - 1 - (2*d0 + 2)//s1")
+    assert counterexample(Space({"d0": parse("(s0*s1 + uns2 - 1)//2")}), goal) is None
+    assert counterexample(Space({"d0": parse("(s0*s1 + us2 - 1)//2")}), goal) is not None
