@@ -231,7 +231,7 @@ class Noise(TorchDispatchMode):
 
     def run(self, func: Any, name: str, args: tuple, kwargs: dict) -> Any:
         schema = func._schema
-        if torch.Tag.nondeterministic_seeded in func.tags:
+        if torch.Tag.nondeterministic_seeded in func.tags and not any(isinstance(x, torch.Tensor) for x in args):
             return func(*args, **kwargs)  # once: another draw would be another input
         if name in EXACT or any(r.alias_info and not r.alias_info.is_write for r in schema.returns):
             result = func(*args, **kwargs)
