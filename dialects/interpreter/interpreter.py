@@ -29,7 +29,7 @@ from mlirc.dialects.interpreter.callees import CALLEES
 from mlirc.dialects.interpreter.flex_kernels import run_flex
 from mlirc.dialects.interpreter.gpu_operators import call
 from mlirc.dialects.interpreter.kernels import Points, elementwise, fold, operand_dtypes, run_kernel
-from mlirc.dialects.ops.nn.flex_operators import FLEX
+from mlirc.dialects.ops.nn.flex_attention import FLEX
 
 RunsCode = Callable[[Any, Sequence[torch.Tensor], Mapping[str, int]], bool]
 POISON = 0xFF  # every byte of fresh memory: a NaN in floating-point types, -1 in integers

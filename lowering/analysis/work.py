@@ -17,7 +17,7 @@ from mlirc.dialects.core.dialect import Elementwise, Reduction, attribute_value
 from mlirc.dialects.core.symbols import Int
 from mlirc.dialects.core.tensor_info import symbols_sum
 from mlirc.dialects.core.tensor_types import TensorInfo, info_of
-from mlirc.dialects.ops.nn.flex_operators import FLEX
+from mlirc.dialects.ops.nn.flex_attention import FLEX
 
 FREE = {"mlirc.view", "mlirc.constant", "mlirc.size", "mlirc.slot", "mlirc.allocate", "mlirc.release", "func.return"}
 BODIES = ("mlircx.kernel", "mlircx.launch", "mlircx.run")

@@ -8,7 +8,7 @@ from typing import Any
 from mlirc.dialects.control_flow.region_ops import REGION_OPS, nested_functions
 from mlirc.dialects.core.dialect import OPS
 from mlirc.dialects.core.tensor_types import info_of
-from mlirc.dialects.ops.nn.flex_operators import FLEX as FLEX_NAMES
+from mlirc.dialects.ops.nn.flex_attention import FLEX as FLEX_NAMES
 from mlirc.lowering.module.source_lines import source_line
 
 STAGES = ("graph", "kernel", "memory", "lowered")

@@ -4,6 +4,7 @@ from typing import Any
 
 from mlirc.dialects.core import symbols
 from mlirc.dialects.core.bindings import ir
+from mlirc.dialects.core.dialect import attribute_value
 from mlirc.dialects.core.symbols import Int
 from mlirc.lowering.module.source_lines import source_line
 
@@ -50,6 +51,13 @@ def text_attribute(op: Any, name: str) -> str:
     if not isinstance(attribute, ir.StringAttr):
         raise StageError(op, f"no text attribute {name}", f'write {name} = "..."')
     return attribute.value
+
+
+def callee_of(op: Any) -> str:
+    """The routine that a call is of, or the name of an op of the graph that becomes one."""
+    if op.operation.name == "mlircx.call":
+        return attribute_value(op.attributes["callee"])
+    return op.operation.name.removeprefix("mlirc.")
 
 
 def expression(op: Any, name: str) -> Int:

@@ -32,6 +32,7 @@ from mlirc.lowering.module.rules import StageError
 from mlirc.lowering.module.target_attribute import ensure_target
 from mlirc.lowering.pipeline.ledger import Ledger
 from mlirc.lowering.pipeline.parser import PipelineError, Step, make_pass, parse
+from mlirc.lowering.pipeline.sought_ops import SOUGHT, holds
 from mlirc.lowering.target import TargetError
 from mlirc.lowering.verify.stage import Known, verify_stage
 
@@ -53,9 +54,12 @@ class PassError(RuntimeError):
 
 def find_pass(name: str) -> type | None:
     """The pass of that name, None if there is none. Of ours, where nobody adds others, only its own file is loaded."""
-    if passes.cache_info().currsize or _others():
-        return passes().get(name)
-    return _in_its_file(name)
+    return _in_its_file(name) if only_ours() else passes().get(name)
+
+
+def only_ours() -> bool:
+    """Whether nobody has added a pass, and the passes are not all loaded."""
+    return not (passes.cache_info().currsize or _others())
 
 
 @functools.cache
@@ -106,7 +110,7 @@ def passes() -> dict[str, type]:
 
 def given_by_others(name: str) -> type | None:
     """The pass of that name, where it is not one of mlirc's own."""
-    cls = find_pass(name)
+    cls = None if only_ours() else find_pass(name)
     return None if cls is None or cls.__module__.startswith("mlirc.") else cls
 
 
@@ -368,16 +372,33 @@ def line_of_pass(name: str, error: Exception) -> str:
     return f", at {os.path.basename(file)}:{lines[-1]}" if lines else ""
 
 
-def runners(
-    pipeline: str, given: Given | None = None, seen: Seen | None = None
-) -> list[tuple[Step, Callable[[ir.Module, Ledger], None]]]:
+Runner = tuple[Step, Callable[[ir.Module, Ledger], None]]
+
+
+def runners(pipeline: str, given: Given | None = None, seen: Seen | None = None) -> list[Runner]:
     """The passes of a pipeline, ready to run. Raises PipelineError."""
     with context():
         seen = seen or Seen()
         return [_runner(step, (given or {}).get(step.name, {}), seen) for step in parse(pipeline)]
 
 
-def _runner(step: Step, given: Mapping[str, Any], seen: Seen) -> tuple[Step, Callable[[ir.Module, Ledger], None]]:
+def _runner(step: Step, given: Mapping[str, Any], seen: Seen) -> Runner:
+    sought = SOUGHT.get(step.name, ())
+    if not sought or step.arguments or given or not only_ours():
+        return _loaded_runner(step, given, seen)
+
+    def run(module: ir.Module, ledger: Ledger) -> None:
+        there = list(all_functions(module, seen))
+        if holds(there, sought):
+            _loaded_runner(step, given, seen)[1](module, ledger)
+        else:
+            for function in there:
+                _check_taken(step, "graph", function, seen)
+
+    return step, run
+
+
+def _loaded_runner(step: Step, given: Mapping[str, Any], seen: Seen) -> Runner:
     ours = find_pass(step.name)
     if ours is not None:
         instance = make_pass(ours, step)
@@ -385,7 +406,7 @@ def _runner(step: Step, given: Mapping[str, Any], seen: Seen) -> tuple[Step, Cal
 
         def run(module: ir.Module, ledger: Ledger) -> None:
             for function in all_functions(module, seen):
-                _check_taken(step, instance, function, seen)
+                _check_taken(step, getattr(instance, "takes", None), function, seen)
                 with ir.InsertionPoint(function):
                     instance.run(function, ledger)
                 if ledger.rewrites is None or not ledger.rewrites.limit(step.name):
@@ -413,8 +434,7 @@ def _runner(step: Step, given: Mapping[str, Any], seen: Seen) -> tuple[Step, Cal
     return step, upstream
 
 
-def _check_taken(step: Step, instance: Any, function: Any, seen: Seen) -> None:
-    stage = getattr(instance, "takes", None)
+def _check_taken(step: Step, stage: str | None, function: Any, seen: Seen) -> None:
     if stage is None or seen.forms.get(function.operation) == stage:
         return
     if wrong := refusal(function, stage):

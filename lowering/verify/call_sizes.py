@@ -13,9 +13,9 @@ from mlirc.dialects.core import symbols
 from mlirc.dialects.core.symbols import Int
 from mlirc.dialects.core.tensor_types import info_of
 from mlirc.lowering.cpu.attention.call import AttentionProblem, read_attention, read_gradients
-from mlirc.lowering.cpu.convolution.call import KINDS, SpatialAxis, name_of, numbers, read_convolution
+from mlirc.lowering.cpu.convolution.call import KINDS, SpatialAxis, numbers, read_convolution
 from mlirc.lowering.cpu.convolution.depthwise_call import read_depthwise
-from mlirc.lowering.module.rules import expect
+from mlirc.lowering.module.rules import callee_of, expect
 from mlirc.lowering.verify.memory import MemoryVerifier
 
 Tie = tuple[str, Int, Int]  # what it is, and two sizes that are equal
@@ -30,7 +30,7 @@ def verify_call_sizes(op: Any, memory: MemoryVerifier) -> None:
 
 
 def ties(op: Any) -> Iterator[Tie]:
-    name = name_of(op)
+    name = callee_of(op)
     if name == "attention":
         yield from of_attention(op, read_attention(op))
     elif name == "attention_backward":

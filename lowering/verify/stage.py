@@ -14,15 +14,18 @@ from mlirc.dialects.core.bindings import ir
 from mlirc.dialects.core.dialect import OPS, attribute_value
 from mlirc.dialects.core.symbols import Int
 from mlirc.dialects.core.tensor_types import info_of
-from mlirc.lowering.cpu.attention.call import verify_attention, verify_backward
-from mlirc.lowering.cpu.convolution.call import name_of, verify_convolution
-from mlirc.lowering.cpu.convolution.depthwise_call import verify_depthwise
 from mlirc.lowering.kernel.nodes import structural_key
 from mlirc.lowering.module.forms import ATEN, FLEX, GENERATED, LIBRARY, MADE_BY, NUMBERS, may_hold, stage_of
-from mlirc.lowering.module.rules import StageError, expect, expression, list_attribute, rules_of, text_attribute
+from mlirc.lowering.module.rules import (
+    StageError,
+    callee_of,
+    expect,
+    expression,
+    list_attribute,
+    rules_of,
+    text_attribute,
+)
 from mlirc.lowering.verify.accesses import verify_accesses
-from mlirc.lowering.verify.call_sizes import verify_call_sizes
-from mlirc.lowering.verify.flex_attention import verify_flex_accesses, verify_flex_attention
 from mlirc.lowering.verify.graph import verify_meaning
 from mlirc.lowering.verify.kernel import verify_kernel
 from mlirc.lowering.verify.memory import MemoryVerifier
@@ -152,8 +155,12 @@ def _check(op: Any, known: Known, memory: MemoryVerifier | None) -> None:
             if name != "mlircx.call" or text_attribute(op, "callee") != "copy":
                 verify_device(op)
             if name in FLEX or (name == "mlircx.call" and f"mlircx.{text_attribute(op, 'callee')}" in FLEX):
+                from mlirc.lowering.verify.flex_attention import verify_flex_accesses
+
                 verify_flex_accesses(op, memory)
-            else:
+            elif f"mlirc.{callee_of(op)}" in GENERATED:
+                from mlirc.lowering.verify.call_sizes import verify_call_sizes
+
                 verify_call_sizes(op, memory)
         verify_meaning(op, memory, lambda made: check(made, known, memory))
 
@@ -230,12 +237,12 @@ def verify_assign(op: Any) -> None:
 
 def verify_matmul(op: Any) -> None:
     values = [info_of(v) for v in (*op.operands, *op.results)]
-    count = 3 if name_of(op) == "matmul" else 4
+    count = 3 if callee_of(op) == "matmul" else 4
     expect(len(values) == count, op, f"{len(values)} operands and results", f"there are {count}")
     *bias, x, y, out = values
     ranks = x.rank == y.rank == out.rank and x.rank in (2, 3)
     expect(ranks, op, f"ranks {x.rank}, {y.rank} and {out.rank}", "matmuls are of matrices, or of one batch of them")
-    if name_of(op) == "addmm_gelu":
+    if callee_of(op) == "addmm_gelu":
         expect(out.device != "cpu", op, "a matmul with GELU on the CPU", "write addmm and gelu, which passes merge")
     dtypes = {i.dtype for i in (*bias, x, y, out)}
     expect(len(dtypes) == 1, op, "operands and result of several dtypes", "cast them")
@@ -310,6 +317,28 @@ def verify_aten(op: Any) -> None:
         expect(known, op, f"alias {alias} is no operand", "an operand's number, or -1")
 
 
+def verify_generated(op: Any) -> None:
+    """Verifies an op that kernels of our own are written for, or its call. A graph without such ops loads none of their rules."""
+    callee = callee_of(op)
+    if callee in ("attention", "attention_backward"):
+        from mlirc.lowering.cpu.attention.call import verify_attention, verify_backward
+
+        return verify_attention(op) if callee == "attention" else verify_backward(op)
+    if callee == "depthwise_weight_gradient":
+        from mlirc.lowering.cpu.convolution.depthwise_call import verify_depthwise
+
+        return verify_depthwise(op)
+    from mlirc.lowering.cpu.convolution.call import verify_convolution
+
+    return verify_convolution(op)
+
+
+def verify_flex(op: Any) -> None:
+    from mlirc.lowering.verify.flex_attention import verify_flex_attention
+
+    verify_flex_attention(op)
+
+
 # ---- ops of the memory stage
 
 
@@ -363,19 +392,13 @@ CHECKS: dict[str, Callable[[Any], None]] = {
     "mlirc.matmul": verify_matmul,
     "mlirc.addmm": verify_matmul,
     "mlirc.addmm_gelu": verify_matmul,
-    "mlirc.attention": verify_attention,
-    "mlirc.attention_backward": verify_backward,
-    "mlirc.convolution": verify_convolution,
-    "mlirc.convolution_add": verify_convolution,
-    "mlirc.transposed_convolution": verify_convolution,
-    "mlirc.convolution_weight_gradient": verify_convolution,
-    "mlirc.depthwise_weight_gradient": verify_depthwise,
+    **dict.fromkeys(GENERATED, verify_generated),
     "mlircx.aten": verify_aten,
     "mlircx.aten_effect": verify_aten,
     "mlirc.slot": verify_slot,
     "mlircx.call": verify_call,
     **dict.fromkeys(REGION_OPS, verify_regions),
-    **dict.fromkeys(FLEX, verify_flex_attention),
+    **dict.fromkeys(FLEX, verify_flex),
 }
 BODIES: dict[str, Callable[[Any], None]] = {
     "mlircx.kernel": verify_kernel_op,

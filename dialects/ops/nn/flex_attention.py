@@ -29,6 +29,9 @@ from mlirc.dialects.core.graph_builder import NotOurs
 from mlirc.dialects.core.tensor_types import TensorInfo, info_of, type_of
 from mlirc.dialects.ops.nn import flex_operators as dense
 
+FLEX = ("flex_attention", "flex_attention_query_gradient", "flex_attention_key_gradients")
+"""The ops that are kernels."""
+
 
 class FlexScores(Composite, name="flex_scores"):
     """scale * q @ k^T for q [B, H, L, D] and k [B or 1, G, S, D], in float32 or wider: [B, H, L, S]."""

@@ -23,8 +23,6 @@ import torch
 
 NOTHING = -math.inf
 LN2 = math.log(2)
-FLEX = ("flex_attention", "flex_attention_query_gradient", "flex_attention_key_gradients")
-"""The ops that are kernels (dialects/ops/nn/flex_attention.py)."""
 Blocks = Sequence[torch.Tensor]
 
 
@@ -230,15 +228,18 @@ def fake_gradients(
 
 
 def _register() -> None:
-    """Registers the operators, or what an interrupted load of this module left out."""
+    """Registers the operators, or what an interrupted load of this module left out.
+
+    Fake tensors run the kernel for Meta. `register_fake` takes 25 ms of a first call: it asks which module its caller's source is of, for
+    which Python looks at the files of all modules.
+    """
     held = vars(sys.modules[str(__package__)])
     library = held.setdefault("flex_library", torch.library.Library("mlirc", "FRAGMENT"))
     for function, fake in zip(_SCHEMAS, (fake_scores, fake_attend, fake_slopes, fake_gradients), strict=True):
         name = function.__name__
         _once(library.define, f"{name}{_SCHEMAS[function]}")
-        for device in ("CPU", "CUDA"):
-            _once(library.impl, name, function, device)
-        _once(torch.library.register_fake, f"mlirc::{name}", fake, lib=library)
+        for key, kernel in (("CPU", function), ("CUDA", function), ("Meta", fake)):
+            _once(library.impl, name, kernel, key)
 
 
 def _once(register: Callable[..., Any], *args: Any, **kwargs: Any) -> None:

@@ -12,7 +12,7 @@ from mlirc.dialects.ops.nn.convolution import epilogue_steps
 from mlirc.lowering.cpu.convolution import winograd_choice
 from mlirc.lowering.cpu.convolution.choice import has_room
 from mlirc.lowering.layout.channels_last import channels_last
-from mlirc.lowering.module.rules import expect
+from mlirc.lowering.module.rules import callee_of, expect
 from mlirc.lowering.target import CpuTarget
 
 AFTER = ("scale", "shift", "relu")  # in this order
@@ -96,7 +96,7 @@ def results_of_tile(c: ConvolutionProblem, target: CpuTarget) -> tuple[int, int]
 
 def read_convolution(op: Any) -> ConvolutionProblem:
     """Reads an op of KINDS, or a call of one, which has the same operands and results in the same order."""
-    kind = KINDS[name_of(op)]
+    kind = KINDS[callee_of(op)]
     values = [info_of(v) for v in (*op.operands, *op.results)]
     first, second, last = values[0], values[1], values[-1]
     padding, dilation = numbers(op, "padding"), numbers(op, "dilation")
@@ -109,13 +109,7 @@ def read_convolution(op: Any) -> ConvolutionProblem:
     sizes = zip(x.shape[2:], out.shape[2:], taps, stride, padding, dilation, spread, strict=True)
     rows, columns = (SpatialAxis(*given) for given in sizes)  # type: ignore[arg-type]  # refusal() sees to it
     after = tuple(epilogue_steps(attribute_value(op.attributes["after"]))) if kind != "weight" else ()
-    return ConvolutionProblem(kind, x, w, out, rows, columns, after, name_of(op) == "convolution_add")
-
-
-def name_of(op: Any) -> str:
-    if op.operation.name == "mlircx.call":
-        return attribute_value(op.attributes["callee"])
-    return op.operation.name.removeprefix("mlirc.")
+    return ConvolutionProblem(kind, x, w, out, rows, columns, after, callee_of(op) == "convolution_add")
 
 
 def numbers(op: Any, name: str) -> tuple[int, ...]:

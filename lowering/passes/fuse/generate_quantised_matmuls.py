@@ -14,7 +14,6 @@ from mlirc.dialects.core.symbols import Int
 from mlirc.dialects.core.tensor_types import info_of
 from mlirc.lowering.analysis.provenance import view_root
 from mlirc.lowering.cpu.matmul.match import MOST_COPIED
-from mlirc.lowering.cpu.quantised.integers import integer_span
 from mlirc.lowering.fusion.aten_calls import called
 from mlirc.lowering.fusion.quantised_weight import BYTES, COLUMN, FLOATS, STEP, Read, Weight, canonical, weight_at
 from mlirc.lowering.fusion.unpacked_weight import PACKED_DTYPES, UnpackedWeight
@@ -183,6 +182,8 @@ def refused(found: QuantisedMatmul) -> str:
 
 def refused_integers(op: Any) -> str:
     """The rule that stands against a kernel for `_int_mm`, or ""."""
+    from mlirc.lowering.cpu.quantised.integers import integer_span
+
     x, w = map(info_of, op.operands)
     (rows, steps), columns = x.shape, w.shape[1]
     if x.device != "cpu" or not isinstance(rows, int) or not isinstance(steps, int) or not 0 < rows <= MOST_ROWS:

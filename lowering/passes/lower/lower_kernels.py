@@ -5,36 +5,18 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
 
+import torch
+
 from mlirc.dialects.control_flow.region_ops import module_body
 from mlirc.dialects.core.bindings import ir
 from mlirc.dialects.core.dialect import attribute_value, make_attribute
-from mlirc.dialects.ops.nn.flex_operators import FLEX
-from mlirc.lowering.cpu.attention.backward import backward_text
-from mlirc.lowering.cpu.attention.call import backward_refusal, read_attention, read_gradients, refusal
-from mlirc.lowering.cpu.attention.flex import flex_refusal, flex_text
-from mlirc.lowering.cpu.attention.function import attention_text
-from mlirc.lowering.cpu.convolution.call import ConvolutionProblem, read_convolution
-from mlirc.lowering.cpu.convolution.call import refusal as convolution_refusal
-from mlirc.lowering.cpu.convolution.depthwise_call import Depthwise, depthwise_plan, depthwise_refusal, read_depthwise
-from mlirc.lowering.cpu.convolution.depthwise_weight_gradient import depthwise_text
-from mlirc.lowering.cpu.convolution.direct import direct_text
-from mlirc.lowering.cpu.convolution.forward import convolution_text
-from mlirc.lowering.cpu.convolution.grouped import grouped_text
-from mlirc.lowering.cpu.convolution.grouped_windows import match_groups
-from mlirc.lowering.cpu.convolution.plan import plan
-from mlirc.lowering.cpu.convolution.weight_gradient import weight_gradient_text
-from mlirc.lowering.cpu.convolution.windows import match_windows
-from mlirc.lowering.cpu.convolution.winograd import winograd_text
+from mlirc.dialects.ops.nn.flex_attention import FLEX
 from mlirc.lowering.cpu.loops.frame import KernelText
 from mlirc.lowering.cpu.loops.function import empty_text, kernel_text
 from mlirc.lowering.cpu.matmul.kinds import gemm_text
 from mlirc.lowering.cpu.matmul.match import match_matmul
-from mlirc.lowering.cpu.quantised.dequantising import quantised_text
-from mlirc.lowering.cpu.quantised.integers import integer_text, match_integers
-from mlirc.lowering.cpu.quantised.match import match_quantised
-from mlirc.lowering.cpu.quantised.unpacking import match_unpacked, unpacked_text
-from mlirc.lowering.kernel.flex_attention import RESULTS, read_problem
 from mlirc.lowering.kernel.launch import run_instead
+from mlirc.lowering.kernel.matmul import contraction_of
 from mlirc.lowering.kernel.nodes import (
     Kernel,
     UnsupportedKernelOp,
@@ -44,6 +26,7 @@ from mlirc.lowering.kernel.nodes import (
     structural_key,
 )
 from mlirc.lowering.module.errors import UnsupportedByPass
+from mlirc.lowering.module.forms import GENERATED
 from mlirc.lowering.module.target_attribute import target_of
 from mlirc.lowering.pipeline.ledger import Ledger
 from mlirc.lowering.pipeline.parser import NOT_TEXT
@@ -51,16 +34,38 @@ from mlirc.lowering.target import CpuTarget
 
 Listener = Callable[[str, KernelText], None]
 
-# callee -> what reads such a call, what says why it has no kernel, what writes its functions
-CALLS: dict[str, tuple[Callable, Callable, Callable]] = {
-    "attention": (read_attention, refusal, attention_text),
-    "attention_backward": (read_gradients, backward_refusal, backward_text),
-    "convolution": (read_convolution, convolution_refusal, convolution_text),
-    "convolution_add": (read_convolution, convolution_refusal, convolution_text),
-    "transposed_convolution": (read_convolution, convolution_refusal, convolution_text),
-    "convolution_weight_gradient": (read_convolution, convolution_refusal, weight_gradient_text),
-    "depthwise_weight_gradient": (read_depthwise, depthwise_refusal, depthwise_text),
-}
+CallWriter = tuple[Callable, Callable, Callable, Callable | None]
+"""What reads a call; what says why it has no kernel, or ""; what writes its functions; and, unless None, what makes of the call that was
+read the one that is written, and the fields that the call passes."""
+
+
+def writer_of(callee: str) -> CallWriter | None:
+    """What writes the functions of calls of `callee`; None where no kernel is one. What writes it takes a while to load: a graph without
+    such calls does not."""
+    if callee in ("attention", "attention_backward"):
+        from mlirc.lowering.cpu.attention import call as attention
+        from mlirc.lowering.cpu.attention.backward import backward_text
+        from mlirc.lowering.cpu.attention.function import attention_text
+
+        if callee == "attention":
+            return attention.read_attention, attention.refusal, attention_text, None
+        return attention.read_gradients, attention.backward_refusal, backward_text, None
+    if callee == "depthwise_weight_gradient":
+        from mlirc.lowering.cpu.convolution import depthwise_call as depthwise
+        from mlirc.lowering.cpu.convolution.depthwise_weight_gradient import depthwise_text
+
+        return depthwise.read_depthwise, depthwise.depthwise_refusal, depthwise_text, depthwise.depthwise_plan
+    if f"mlirc.{callee}" in GENERATED:
+        from mlirc.lowering.cpu.convolution.call import read_convolution, refusal
+        from mlirc.lowering.cpu.convolution.forward import convolution_text
+        from mlirc.lowering.cpu.convolution.plan import plan
+        from mlirc.lowering.cpu.convolution.weight_gradient import weight_gradient_text
+        from mlirc.lowering.cpu.convolution.winograd import winograd_text
+
+        plain = weight_gradient_text if callee == "convolution_weight_gradient" else convolution_text
+        write = lambda asked, name, target: (winograd_text if asked.results else plain)(asked, name, target)
+        return read_convolution, refusal, write, plan
+    return None
 
 
 @dataclass(frozen=True)
@@ -113,21 +118,19 @@ class LowerKernels:
             if call.operation.name != "mlircx.call" or "kernel" in call.attributes:
                 continue
             callee = string_attribute(call, "callee")
-            if not (callee in CALLS or callee in FLEX) or not ledger.allows(self.name, call):
+            writer = writer_of(callee)
+            if not (writer or callee in FLEX) or not ledger.allows(self.name, call):
                 continue
-            if callee in FLEX:
+            if writer is None:
                 self.lower_flex_attention(call, module_body(function), made, taken, target)
                 continue
-            read, refuse, write = CALLS[callee]
+            read, refuse, write, planned = writer
             asked: Any = read(call)
             if rule := refuse(asked):
                 raise UnsupportedByPass(call, f"{callee} that no kernel of ours computes ({rule})")
             fields = None
-            if isinstance(asked, ConvolutionProblem):
-                asked, fields = plan(asked, target)
-                write = winograd_text if asked.results else write
-            elif isinstance(asked, Depthwise):
-                asked, fields = depthwise_plan(asked, target)
+            if planned is not None:
+                asked, fields = planned(asked, target)
             if asked not in made:
                 name = next(n for n in map("kernel_{}".format, count(len(made))) if n not in taken)
                 made[asked] = name, kernel = name, write(asked, name, target)
@@ -138,6 +141,9 @@ class LowerKernels:
 
     def lower_flex_attention(self, call: Any, block: ir.Block, made: dict, taken: set[str], target: CpuTarget) -> None:
         """Attention with a body."""
+        from mlirc.lowering.cpu.attention.flex import flex_refusal, flex_text
+        from mlirc.lowering.kernel.flex_attention import RESULTS, read_problem
+
         callee = string_attribute(call, "callee")
         numbers = tuple(str(call.attributes[n]) for n in ("full", "rows", "columns", "scale", "inputs"))
         key = callee, structural_key(call), numbers
@@ -178,7 +184,24 @@ def function_text(kernel: Kernel, name: str, target: CpuTarget) -> KernelText:
         return empty_text(name)
     matmul = match_matmul(kernel)
     made = gemm_text(matmul, name, target) if matmul else None
-    if made is None and (windows := match_windows(kernel)):
+    if made is None and any(contraction_of(kernel, dtype) for dtype in (torch.float32, torch.int32)):
+        made = contraction_text(kernel, name, target)
+    return made or kernel_text(kernel, name, target)
+
+
+def contraction_text(kernel: Kernel, name: str, target: CpuTarget) -> KernelText | None:
+    """A kernel whose sum of products is a convolution's, or a matmul's by a weight that it computes itself; None for another one."""
+    from mlirc.lowering.cpu.convolution.direct import direct_text
+    from mlirc.lowering.cpu.convolution.grouped import grouped_text
+    from mlirc.lowering.cpu.convolution.grouped_windows import match_groups
+    from mlirc.lowering.cpu.convolution.windows import match_windows
+    from mlirc.lowering.cpu.quantised.dequantising import quantised_text
+    from mlirc.lowering.cpu.quantised.integers import integer_text, match_integers
+    from mlirc.lowering.cpu.quantised.match import match_quantised
+    from mlirc.lowering.cpu.quantised.unpacking import match_unpacked, unpacked_text
+
+    made = None
+    if windows := match_windows(kernel):
         made = direct_text(windows, name, target)
     if made is None and (groups := match_groups(kernel, target.vector_bytes // 4)):
         made = grouped_text(groups, name, target)
@@ -188,4 +211,4 @@ def function_text(kernel: Kernel, name: str, target: CpuTarget) -> KernelText:
         made = integer_text(integers, name, target)
     if made is None and (unpacked := match_unpacked(kernel)):
         made = unpacked_text(unpacked, name, target)
-    return made or kernel_text(kernel, name, target)
+    return made

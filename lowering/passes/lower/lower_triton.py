@@ -10,7 +10,7 @@ from mlirc.dialects.core.bindings import ir
 from mlirc.dialects.core.dialect import create, make_attribute
 from mlirc.dialects.core.random_state import OPERATOR
 from mlirc.dialects.core.tensor_types import info_of
-from mlirc.dialects.ops.nn.flex_operators import FLEX
+from mlirc.dialects.ops.nn.flex_attention import FLEX
 from mlirc.lowering.gpu.attention.kernel import flex_kernel
 from mlirc.lowering.gpu.kernel import TritonKernel, triton_kernel
 from mlirc.lowering.gpu.random_state import state_kernel
