@@ -12,7 +12,6 @@ from mlirc.codegen.cache.folder import CacheFolder
 from mlirc.codegen.host.host_program import host_program
 from mlirc.codegen.host.parts import HostProgram
 from mlirc.codegen.host.program import Program
-from mlirc.codegen.libraries import cudnn
 from mlirc.codegen.llvm.machine_code import Code, compile_ir
 from mlirc.codegen.llvm.processor import why_not_here
 from mlirc.codegen.llvm.shared_parts import FunctionTexts, take_parts
@@ -59,8 +58,12 @@ class Unlinked:
             name: found if isinstance(found, CachedKernel) else found.result()[self.keys[name]]
             for name, found in self.kernels.items()
         }
-        convolutions = cudnn.CudnnPlans(self.host.convolutions)
-        convolutions.make_all()
+        convolutions = None
+        if self.host.convolutions:
+            from mlirc.codegen.libraries.cudnn import CudnnPlans
+
+            convolutions = CudnnPlans(self.host.convolutions)
+            convolutions.make_all()
         gpu_kernels = {link: begun.load() for link, begun in self.gpu_kernels.items()}
         return Program(self.host, self.code.result(), kernels, gpu_kernels, convolutions)
 

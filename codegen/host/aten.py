@@ -4,7 +4,7 @@ The first two are native calls, which say only that they failed. A call that fai
 user sees PyTorch's own exception. That second call stands at the end of the program's code, away from what usually runs.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -20,8 +20,6 @@ from mlirc.codegen.aten.view_call import view_call
 from mlirc.codegen.frame.frame import Frame, HostBuffer, Number
 from mlirc.codegen.host.inputs import bind_result
 from mlirc.codegen.host.parts import HostCall
-from mlirc.codegen.host.random import random_call
-from mlirc.codegen.libraries.cudnn_call import backward_call, convolution_call
 from mlirc.codegen.runtime.python_side import FIRST_ATEN_CALL
 from mlirc.dialects.core import symbols
 from mlirc.dialects.core.bindings import ir
@@ -79,9 +77,7 @@ def native_way(
     why = ""
     ways = (
         view_call,
-        random_call,
-        convolution_call,
-        backward_call,
+        *(ways_on_gpu() if frame.gpus.numbers else ()),
         scalar_call,
         out_call,
         routine_call,
@@ -96,6 +92,13 @@ def native_way(
         except NotNative as reason:
             why = str(reason)
     return None, why
+
+
+def ways_on_gpu() -> tuple[Callable[..., NativeCall], ...]:
+    from mlirc.codegen.host.random import random_call
+    from mlirc.codegen.libraries.cudnn_call import backward_call, convolution_call
+
+    return random_call, convolution_call, backward_call
 
 
 # ---- native

@@ -10,23 +10,22 @@ Blocks follow each other, but for the branches and loops of ops with regions (re
 native_runtime.py has what is called.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 from mlirc.codegen.abi import shim
+from mlirc.codegen.aten.library_routine import call_shim
 from mlirc.codegen.cuda import launch as cuda_launch
-from mlirc.codegen.cuda import runtime as cuda_runtime
 from mlirc.codegen.frame.failures import FailureSite
 from mlirc.codegen.frame.frame import Frame, HostBuffer, HostRoot, Number, location_text
-from mlirc.codegen.frame.gpus import gpus_of
+from mlirc.codegen.frame.gpus import Gpus, gpus_of
 from mlirc.codegen.host.aten import aten_call
 from mlirc.codegen.host.inputs import read_inputs
 from mlirc.codegen.host.invoke import kernel_slots, write_invoke
 from mlirc.codegen.host.parts import HostCall, HostProgram, HostRange
 from mlirc.codegen.host.ranges import ranged
 from mlirc.codegen.host.regions import write_regions
-from mlirc.codegen.libraries import cublas_call, cublas_runtime, cudnn_runtime
 from mlirc.codegen.runtime import native_runtime, result_pool
 from mlirc.codegen.runtime.python_side import HANDLE_ATTRIBUTE
 from mlirc.dialects.control_flow.region_ops import INVOKE, REGION_OPS, nested_functions
@@ -37,8 +36,16 @@ from mlirc.dialects.core.graph_builder import read_constant
 from mlirc.dialects.core.memory_ops import arenas
 from mlirc.dialects.core.tensor_types import info_of
 
-NATIVE = native_runtime.SIGNATURES | cuda_runtime.SIGNATURES | cublas_runtime.SIGNATURES | cudnn_runtime.SIGNATURES
-"""Our native functions that host programs call: LLVM types by name."""
+
+def native_signatures(gpus: Gpus) -> Mapping[str, str]:
+    """Our native functions that a host program calls: LLVM types by name."""
+    if not gpus.numbers:
+        return native_runtime.SIGNATURES
+    from mlirc.codegen.cuda import runtime as cuda_runtime
+    from mlirc.codegen.libraries import cublas_runtime, cudnn_runtime
+
+    libraries = cublas_runtime.SIGNATURES | cudnn_runtime.SIGNATURES
+    return native_runtime.SIGNATURES | cuda_runtime.SIGNATURES | libraries
 
 
 def host_program(
@@ -46,7 +53,8 @@ def host_program(
 ) -> HostProgram:
     """The host program of a lowered `func.func`; needs an entered context. ValueError for what has no place in one.
     With `profile` its ops are timed (ranges.py)."""
-    outermost = frame = Frame(NATIVE, consume, gpus_of(function))
+    gpus = gpus_of(function)
+    outermost = frame = Frame(native_signatures(gpus), consume, gpus)
     calls: list[HostCall] = []
     ranges: list[HostRange] = []
     block = function.regions[0].blocks[0]
@@ -87,7 +95,6 @@ def host_program(
     text = frame.text
     frame.finish_text()
     module = text.module("ptr @graph(ptr %self, ptr %inputs)")
-    gpus = frame.gpus
     return HostProgram(
         module,
         len(block.arguments),
@@ -275,16 +282,19 @@ def call(frame: Frame, op: Any) -> None:
     if "kernel" in op.attributes:
         run(frame, op)
         return
-    if matmul := cublas_call.matmul_of(op):
-        cublas_call.multiply(frame, op, matmul)
-        return
+    if frame.gpus.numbers:
+        from mlirc.codegen.libraries import cublas_call
+
+        if matmul := cublas_call.matmul_of(op):
+            cublas_call.multiply(frame, op, matmul)
+            return
     count, frame.op = attribute_value(op.attributes["inputs"]), attribute_value(op.attributes["callee"])
     if len(op.operands) != count + 1:
         raise ValueError(f"the call of {frame.op} at {frame.location or '?'} must have one output after its inputs")
     if cuda_launch.moves_number(op):
         cuda_launch.move_number(frame, op)
     else:
-        cublas_call.call_shim(frame, op)
+        call_shim(frame, op)
 
 
 def assign(frame: Frame, op: Any) -> None:

@@ -15,15 +15,10 @@ import torch
 from mlirc.codegen.abi import shim
 from mlirc.codegen.abi.library_settings import library_settings
 from mlirc.codegen.abi.tensor_handle import HANDLE
-from mlirc.codegen.cuda import driver as cuda_driver
-from mlirc.codegen.cuda import random as cuda_random
-from mlirc.codegen.cuda import runtime as cuda_runtime
 from mlirc.codegen.frame.failures import FAILURE_FIELDS, FAILURES, FailureSite
 from mlirc.codegen.frame.gpu_calls import CONVOLUTIONS, MATMULS
 from mlirc.codegen.host.parts import HostCall, HostProgram
 from mlirc.codegen.host.range_profile import RangeProfile
-from mlirc.codegen.libraries import cublas_runtime, cudnn, cudnn_runtime
-from mlirc.codegen.libraries.cublas_plans import CublasPlans
 from mlirc.codegen.llvm.machine_code import Code
 from mlirc.codegen.process import after_fork
 from mlirc.codegen.runtime import arena, native_runtime, result_pool
@@ -33,8 +28,10 @@ from mlirc.codegen.user_errors import of_the_user
 from mlirc.dialects.core.fork_locks import fork_lock
 from mlirc.dialects.core.index_errors import index_error
 
-if TYPE_CHECKING:  # loading a graph for a CPU needs nothing of Triton's
+if TYPE_CHECKING:  # a graph for a CPU loads nothing of what GPUs need
     from mlirc.codegen.cuda.kernels import GpuKernel
+    from mlirc.codegen.libraries.cublas_plans import CublasPlans
+    from mlirc.codegen.libraries.cudnn import CudnnPlans
 
 
 log = logging.getLogger("mlirc")
@@ -59,7 +56,7 @@ class Program:
         code: Code,
         kernels: Mapping[str, CachedKernel],
         gpu_kernels: "Mapping[str, GpuKernel] | None" = None,
-        convolutions: cudnn.CudnnPlans | None = None,
+        convolutions: "CudnnPlans | None" = None,
     ):
         """`code` is that of host.text, `kernels` and `gpu_kernels` what it runs, by the names in host.links; `convolutions` the
         plans of host.convolutions, where some were made already."""
@@ -72,22 +69,32 @@ class Program:
             addresses |= profile.functions()
         self.failures = torch.zeros(FAILURE_FIELDS * host.checks, dtype=torch.int64, pin_memory=host.uses_gpu)
         if host.uses_gpu:
+            from mlirc.codegen.cuda import random as cuda_random
+            from mlirc.codegen.cuda import runtime as cuda_runtime
+
             addresses |= cuda_runtime.functions() | cuda_random.linked(host.links)
             addresses[FAILURES] = self.failures.data_ptr()
             if host.checks:
                 _tell_at_exit()
                 # a kernel may still be about to write there
                 _noted.append((self.failures, host.sites, {k.device for k in host.launched}))
-        self.convolutions = convolutions or cudnn.CudnnPlans(host.convolutions)
-        self.refused = self.convolutions.refused  # why cuBLASLt or cuDNN left to ATen what they were asked for
-        self.plans = CublasPlans(host.matmuls, self.refused)
+        self.refused: list[str] = []  # why cuBLASLt or cuDNN left to ATen what they were asked for
+        self.convolutions: CudnnPlans | None = convolutions
+        self.plans: CublasPlans | None = None
         self._settings = library_settings()
-        if host.matmuls:
-            addresses |= cublas_runtime.functions()
-            addresses[MATMULS] = self.plans.address
         if host.convolutions:
+            from mlirc.codegen.libraries import cudnn, cudnn_runtime
+
+            self.convolutions = convolutions or cudnn.CudnnPlans(host.convolutions)
+            self.refused = self.convolutions.refused
             addresses |= cudnn_runtime.functions()
             addresses[CONVOLUTIONS] = self.convolutions.address
+        if host.matmuls:
+            from mlirc.codegen.libraries import cublas_plans, cublas_runtime
+
+            self.plans = cublas_plans.CublasPlans(host.matmuls, self.refused)
+            addresses |= cublas_runtime.functions()
+            addresses[MATMULS] = self.plans.address
         links = (ctypes.c_void_p * len(host.links)).from_address(code.address("links"))
         links[:] = [addresses[name] for name in host.links]
         self.calls: list[HostCall] = host.calls
@@ -125,8 +132,9 @@ class Program:
         now = library_settings()
         if now != self._settings:
             self._settings = now
-            self.plans.forget()
-            self.convolutions.forget()
+            for plans in (self.plans, self.convolutions):
+                if plans is not None:
+                    plans.forget()
 
 
 class SiteFailure:
@@ -143,6 +151,9 @@ class SiteFailure:
             raise TypeError(f"this compiled graph takes a list of {self.inputs} inputs")
         if index == -2:
             raise RuntimeError(f"{site.op} gave a tensor of other sizes or dtype than its meta function promised")
+        from mlirc.codegen.cuda import driver as cuda_driver
+        from mlirc.codegen.cuda import runtime as cuda_runtime
+
         if (cuda := cuda_runtime.error_number(index)) is not None:
             reason = cuda_driver.error_text(cuda)
             place = f"{site.op}{site.location and ', from ' + site.location}"

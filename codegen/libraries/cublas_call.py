@@ -6,7 +6,7 @@ refuses it or fails. Both are out-of-line calls.
 
 from typing import Any
 
-from mlirc.codegen.abi import shim
+from mlirc.codegen.aten.library_routine import call_shim
 from mlirc.codegen.cuda import launch as cuda_launch
 from mlirc.codegen.frame.frame import Frame, HostBuffer
 from mlirc.codegen.frame.gpu_calls import MATMULS, CublasMatmul
@@ -85,19 +85,6 @@ def multiply(frame: Frame, op: Any, matmul: CublasMatmul) -> None:
         if isinstance(x, HostBuffer):
             x.blob = blob
     text.block(done)
-
-
-def call_shim(frame: Frame, op: Any) -> None:
-    """Writes the shim's call for frame.op into the last operand. The routine for GELU returns a new tensor, which is copied there."""
-    *handles, out = [frame.plain(frame.values[x]) for x in op.operands]
-    result = info_of(op.operands[len(op.operands) - 1])
-    if frame.op != "addmm_gelu":
-        routine, more = shim.routine(frame.op, result.rank, result.device)
-        frame.shim(routine, out, *handles, *more)
-        return
-    place = frame.new_handle()
-    frame.shim("aoti_torch_cuda__addmm_activation", *handles, "1.0", "1.0", "1", place)
-    frame.shim("aoti_torch_copy_", out, frame.load("ptr", place), "0")
 
 
 def make_plan(frame: Frame, number: int, key: str, count: int) -> None:

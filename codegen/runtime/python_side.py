@@ -16,16 +16,16 @@ class PythonSide:
 
     handle_attribute    the attribute of a tensor that is its native handle (abi/tensor_handle.py)
     raise_failure       (site, index, size) raises what a failure there means
-    matmul_plans        (number, alignment, *sizes) makes the plan of a matmul of cuBLASLt's
-    convolution_plans   (number) makes the plan of a convolution of cuDNN's
+    matmul_plans        (number, alignment, *sizes) makes the plan of a matmul of cuBLASLt's; None where there is none
+    convolution_plans   (number) makes the plan of a convolution of cuDNN's; None where there is none
     aten_calls          ATen's operators that Python calls, in the program's order; each gives a tuple of results
     held                what has to live as long as the program may be called
     """
 
     handle_attribute: str
     raise_failure: Callable[[int, int, int], None]
-    matmul_plans: Callable[..., Any]
-    convolution_plans: Callable[..., Any]
+    matmul_plans: Callable[..., Any] | None
+    convolution_plans: Callable[..., Any] | None
     aten_calls: Sequence[Callable[..., tuple]]
     held: tuple[Any, ...]
 

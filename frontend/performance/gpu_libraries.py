@@ -7,8 +7,6 @@ from typing import Any
 import torch
 from torch.fx import GraphModule
 
-from mlirc.codegen.cuda import triton_processes
-from mlirc.codegen.libraries import cublas_plans
 from mlirc.codegen.process import background
 
 log = logging.getLogger("mlirc")
@@ -26,6 +24,8 @@ def start_triton(inputs: Iterable[Any]) -> None:
     device = next((x.device for x in inputs if isinstance(x, torch.Tensor) and x.device.type == "cuda"), None)
     if device is None:
         return
+    from mlirc.codegen.cuda import triton_processes
+
     major, minor = torch.cuda.get_device_capability(device)
     triton_processes.prefetch(10 * major + minor)
 
@@ -51,6 +51,8 @@ def _tried(work: Callable[..., None], *args: Any) -> None:
 
 
 def _multiply(device: torch.device, dtype: torch.dtype) -> None:
+    from mlirc.codegen.libraries import cublas_plans
+
     cublas_plans.load(device.index or 0, dtype)
 
 

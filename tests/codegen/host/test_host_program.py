@@ -322,18 +322,18 @@ def test_equal_kernels_of_two_graphs_share_machine_code():
 
 def test_a_program_that_is_made_while_another_is_has_its_own_kernels(monkeypatch):
     """Threads make the programs of a graph's pieces, each with a kernel of the name kernel_0. Here one is made within the other."""
-    plans, programs = program_module.CublasPlans, {}
+    settings, programs = program_module.library_settings, {}
 
     def make(stored):
         kernel = KERNEL.format(0).replace("store %threads, %p", f"store %{stored}, %p")
         programs[stored] = build(KERNEL_SIGNATURE, [RUN.format(0, "[]"), "return"], kernel)
 
-    def make_another(*args):
+    def make_another():
         monkeypatch.undo()
         make("n")
-        return plans(*args)
+        return settings()
 
-    monkeypatch.setattr(program_module, "CublasPlans", make_another)
+    monkeypatch.setattr(program_module, "library_settings", make_another)
     make("threads")
     for stored, value in (("threads", torch.get_num_threads()), ("n", 7)):
         x = torch.tensor(0)
