@@ -4,13 +4,15 @@ import dataclasses
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mlirc.frontend.errors import OptionError
 from mlirc.lowering.module.nearest import nearest
-from mlirc.lowering.pipeline.fusion_plan import FusionPlan, FusionPlanError, read_plan
 from mlirc.lowering.pipeline.parser import PipelineError
 from mlirc.lowering.pipeline.pipelines import PIPELINES, chosen, stages
+
+if TYPE_CHECKING:
+    from mlirc.lowering.pipeline.fusion_plan import FusionPlan
 
 MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
 CUDA_GRAPH_MODES = ("reduce-overhead", "max-autotune")
@@ -92,7 +94,7 @@ class Options:
     candidates: bool = option(
         "each pair of kernels that a fusion pass looks at is recorded, for mlirc.explain (docs/debugging.md)", False
     )
-    fusion_plan: FusionPlan | None = dataclasses.field(
+    fusion_plan: "FusionPlan | None" = dataclasses.field(
         default=None,
         metadata={
             "help": "a file that says which pairs of kernels become one (docs/debugging.md)",
@@ -174,8 +176,10 @@ def read_options(options: dict[str, Any] | None, mode: str | None = None) -> Opt
     return made
 
 
-def _plan(path: Any) -> FusionPlan:
+def _plan(path: Any) -> "FusionPlan":
     """Raises OptionError, whatever is in the file."""
+    from mlirc.lowering.pipeline.fusion_plan import FusionPlanError, read_plan
+
     if not isinstance(path, str | os.PathLike):
         raise OptionError(f"mlirc option 'fusion_plan' takes the name of a file, not {path!r} ({type(path).__name__})")
     try:

@@ -20,7 +20,6 @@ from torch.fx import GraphModule, Node, Proxy
 from torch.fx.proxy import GraphAppendingTracer
 
 from mlirc.codegen.process.signal_handlers import raise_of_handler
-from mlirc.frontend.capture.flex_attention import inlined, inputs_of, replace_items
 from mlirc.frontend.capture.nested_regions import attribute, replace_results, results_of_copy
 from mlirc.frontend.errors import UnsupportedGraph
 from mlirc.frontend.torch_compat.dynamo.lazy_graph import copied
@@ -108,6 +107,8 @@ def expand_scans(gm: GraphModule) -> None:
 
 def expand(gm: GraphModule, node: Node) -> None:
     """Puts the steps in place of a call, and copies where that was promised with other strides."""
+    from mlirc.frontend.capture.flex_attention import inlined, replace_items
+
     traced = traced_steps(gm, node)
     with gm.graph.inserting_before(node):
         results = list(inlined(gm, node, traced))
@@ -121,6 +122,8 @@ def expand(gm: GraphModule, node: Node) -> None:
 
 def traced_steps(gm: GraphModule, node: Node) -> GraphModule:
     """The steps as a graph, whose placeholders stand for `inputs_of` the node."""
+    from mlirc.frontend.capture.flex_attention import inputs_of
+
     body, scanned, others = given_to(node)
     region, inputs = attribute(gm, str(body.target)), inputs_of(gm, node)
     values = [x.meta["val"] for x in inputs]

@@ -25,7 +25,7 @@ from mlirc.frontend.capture.flex_call import FlexCall, without_kernel
 from mlirc.frontend.errors import UnsupportedGraph
 from mlirc.frontend.fallback import fallback
 from mlirc.frontend.graph.source_line import last_line
-from mlirc.frontend.importer.bodies import FLEX_ATTENTION, attribute, is_flex_attention
+from mlirc.frontend.importer.bodies import DENSE, FLEX_ATTENTION, attribute, is_flex_attention
 from mlirc.frontend.options import Options
 from mlirc.frontend.strides import dimension_order
 from mlirc.frontend.torch_compat.dynamo.symbolic_shapes import make_fx
@@ -33,7 +33,6 @@ from mlirc.frontend.torch_compat.fake_tensors import detect_fake_mode
 
 log = logging.getLogger("mlirc")
 aten = torch.ops.aten
-DENSE = "mlirc.dense_attention"
 OF_BUFFERS = 3  # the position of the gradients of captured tensors among a backward call's results
 
 

@@ -13,13 +13,13 @@ from mlirc.dialects.core import symbols
 from mlirc.dialects.core.bindings import ir
 from mlirc.frontend.cache.compiled import Compiled
 from mlirc.frontend.cache.frozen_parameters import FrozenParameters
-from mlirc.frontend.capture.flex_attention import DENSE
 from mlirc.frontend.capture.lazy_results import with_flags, with_results_in_memory
 from mlirc.frontend.capture.result_views import is_view, seen_by, with_views
 from mlirc.frontend.capture.views_to_replay import with_replays
 from mlirc.frontend.cuda_graphs.facts import returned_to_user
 from mlirc.frontend.driver.verification import EACH_STAGE, PROOFS
 from mlirc.frontend.graph.aten_graph import AtenGraph
+from mlirc.frontend.importer.bodies import DENSE
 from mlirc.frontend.importer.importer import Imported, import_graph
 from mlirc.frontend.importer.result_outputs import Outputs
 from mlirc.frontend.options import CUDA_GRAPH_MODES

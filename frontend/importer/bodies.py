@@ -15,6 +15,8 @@ WITH_REGIONS = ("cond", "while_loop", "scan", "map_impl", SHARED)
 """Operators that take functions and become ops with regions, or that invoke functions of the module."""
 FLEX_ATTENTION = ("flex_attention", "flex_attention_backward")
 """Operators that take functions and become plain operators before a graph is imported (capture/flex_attention.py)."""
+DENSE = "mlirc.dense_attention"
+"""The entry of a graph's `meta` with those that no kernel is generated for."""
 
 
 def has_regions(target: Any) -> bool:

@@ -13,8 +13,8 @@ from mlirc.codegen.process.limits import with_room
 from mlirc.frontend import statistics
 from mlirc.frontend.cache.compiled import Compiled
 from mlirc.frontend.cache.graph_cache import DiskCache
-from mlirc.frontend.capture.aot_autograd import adapt
 from mlirc.frontend.capture.flex_attention import expand_flex_attention
+from mlirc.frontend.capture.rewrites import adapt
 from mlirc.frontend.driver.boxed_call import wrap
 from mlirc.frontend.driver.driver import compile_anew, compile_part
 from mlirc.frontend.driver.parts import in_parts

@@ -5,19 +5,15 @@ AOTAutograd is told of their strides, and compiles the backward graph for them.
 """
 
 import math
-import operator
 from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch.fx import GraphModule, Node
 
-from mlirc.dialects.core.symbols import symbol
 from mlirc.frontend.cuda_graphs.facts import returned_to_user, storage
+from mlirc.frontend.graph.node_value import value_of
 from mlirc.frontend.torch_compat.dynamo.tracing_context import TracingContext
-from mlirc.lowering.cpu.convolution.choice import Choice, along, choice_of_slices, wide
-from mlirc.lowering.host import host_cpu
-from mlirc.lowering.layout.joined_images import Regions
 
 aten = torch.ops.aten
 FORMATS = {4: torch.channels_last, 5: torch.channels_last_3d}
@@ -38,7 +34,11 @@ def save_channels_last(gm: GraphModule) -> None:
     strides: list[tuple[int, ...] | None] = [None] * len(results)
     convolutions = gm.graph.find_nodes(op="call_function", target=aten.convolution.default)
     on_gpu = any(convolves(node) for node in convolutions)
-    regions = None if on_gpu else regions_of(gm)
+    regions = None
+    if convolutions and not on_gpu:
+        from mlirc.frontend.partition.image_regions import regions_of
+
+        regions = regions_of(gm)
     if on_gpu or (regions is not None and any(gain > 0 for gain in regions.gains.values())):
         taken = [storage(v) for n in results if isinstance(v := value_of(n), torch.Tensor)]
         taken += [storage(n.meta["val"]) for n in gm.graph.find_nodes(op="placeholder") if is_tensor(n)]
@@ -76,10 +76,6 @@ def cloned(gm: GraphModule, node: Node, memory_format: torch.memory_format) -> N
     return made
 
 
-def value_of(x: Any) -> Any:
-    return x.meta.get("val") if isinstance(x, Node) else None
-
-
 def is_tensor(node: Node) -> bool:
     return isinstance(node.meta.get("val"), torch.Tensor)
 
@@ -88,47 +84,6 @@ def convolves(node: Node) -> bool:
     """Whether it is a convolution that the pass convolve-channels-last takes."""
     value = node.meta["val"]
     return value.is_cuda and value.ndim == 4 and value.dtype.itemsize == 2
-
-
-def regions_of(gm: GraphModule) -> Regions:
-    """The regions of a CPU's graph, nearly as generate-convolutions finds them. Images, masks of the same shape, and results of pools
-    belong together."""
-    regions, images = Regions(), set()
-    for node in gm.graph.nodes:
-        if node.op != "call_function":
-            continue
-        if node.target == aten.convolution.default and (choice := choice_of(node)) is not None and choice.may_lie_last:
-            regions.join((node.args[0], node))
-            regions.add(node, choice.gain(True, [True]) + choice.gain(False, [True, True]))
-            images.update((node.args[0], node))
-        elif any(x in images for x in node.all_input_nodes):
-            read = [x for x in node.all_input_nodes if x in images and go_together(x, node)]
-            regions.join((*read, *[node] * bool(read)))
-            images.update([node] * bool(read))
-    return regions
-
-
-def go_together(x: Node, node: Node) -> bool:
-    """Whether the op gives an image that lies as `x` does: of the same shape, or a pool's."""
-    before, after = value_of(x), value_of(node)
-    if isinstance(before, (tuple, list)):
-        return node.target is operator.getitem and isinstance(after, torch.Tensor) and after.ndim >= 3
-    if isinstance(after, (tuple, list)):
-        return any(isinstance(y, torch.Tensor) and y.ndim == before.ndim for y in after)
-    return isinstance(after, torch.Tensor) and after.ndim == before.ndim and after.shape[:1] == before.shape[:1]
-
-
-def choice_of(node: Node) -> Choice | None:
-    """The choice for a convolution of float32 images on a CPU; None for any other."""
-    x, w, out = value_of(node.args[0]), value_of(node.args[1]), node.meta["val"]
-    if out.is_cuda or out.ndim not in (3, 4, 5) or {x.dtype, w.dtype} != {torch.float32}:
-        return None
-    sizes = [tuple(n if isinstance(n, int) else symbol("n") for n in y.shape) for y in (x, w, out)]
-    _, _, _, stride, _, dilation, transposed, _, groups = node.args
-    if out.ndim == 5:
-        return choice_of_slices(*sizes, stride, dilation, transposed, groups, host_cpu())  # type: ignore[arg-type]
-    stride, dilation = (along(n * (out.ndim - 2) if len(n) == 1 else n, 1) for n in (stride, dilation))  # type: ignore[arg-type, operator]
-    return Choice(*map(wide, sizes), stride, dilation, transposed, groups, host_cpu())  # type: ignore[arg-type]
 
 
 def is_image(x: Any) -> bool:

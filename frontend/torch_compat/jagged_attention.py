@@ -5,6 +5,7 @@ attention of padded tensors, whose mask hides the padding. What surrounds it is 
 """
 
 import functools
+import sys
 from typing import Any
 
 import torch
@@ -13,19 +14,22 @@ from torch.nn import functional
 from mlirc.codegen.abi.reach import Missing, reach
 
 aten = torch.ops.aten
+OPS = "torch.nested._internal.ops"
 
 
 @reach("jagged-attention", instead="a graph ends where jagged tensors attend on a CPU")
 def pad_jagged_attention() -> bool:
-    """Wraps PyTorch's function for attention of jagged tensors."""
+    """Wraps PyTorch's function for attention of jagged tensors.
+
+    The module that calls it, OPS, takes it from where it is defined. It is wrapped there, as OPS takes a while to load, and in OPS if that is
+    loaded already.
+    """
     from torch._dynamo.eval_frame import innermost_backend
     from torch._dynamo.symbolic_convert import InstructionTranslator
-    from torch.nested._internal import ops as nested_ops
     from torch.nested._internal import sdpa
     from torch.nn.attention import SDPBackend
 
-    ops: Any = nested_ops
-    original = ops.jagged_scaled_dot_product_attention
+    original: Any = sdpa.jagged_scaled_dot_product_attention
     if not {"_autocast", "_select_sdp_backend", "MATH"} <= set(original.__code__.co_names):
         raise Missing("it computes attention of jagged tensors in another way")
 
@@ -60,7 +64,9 @@ def pad_jagged_attention() -> bool:
                 return attention(q, k, v, scale)
         return original(query, key, value, *given)
 
-    ops.jagged_scaled_dot_product_attention = attend
+    for module in (sdpa, sys.modules.get(OPS)):
+        if getattr(module, original.__name__, None) is original:
+            setattr(module, original.__name__, attend)
     return True
 
 
