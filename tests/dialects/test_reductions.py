@@ -56,6 +56,21 @@ def test_integers(dtype):
     check(lambda x: aten.mean.default(x, dtype=torch.float32), x)
 
 
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_gamma_functions_of_several_dimensions(dynamic):
+    for x in (
+        torch.rand(3, 4) * 9 + 2,
+        torch.rand(5, dtype=torch.float64) * 9,
+        special(2, 3),
+        torch.arange(6),
+        torch.rand(0, 2),
+    ):
+        check(lambda x: [torch.mvlgamma(x, p) for p in (1, 2, 5)], x, dynamic=dynamic)
+    for dtype in (torch.float16, torch.bfloat16):
+        check(lambda x: torch.mvlgamma(x, 3), torch.rand(4).to(dtype) * 9 + 2, dynamic=dynamic)
+    check(lambda x: torch.special.multigammaln(x, 2), torch.tensor(4.0))
+
+
 def test_nan_infinity_and_signed_zero():
     x = special(4, 6)
     check(

@@ -165,6 +165,11 @@ def test_logit_limits_are_as_precise_as_the_tensor():
     check(lambda x: torch.logit(x, 0.1), x.float())
 
 
+def test_logarithms_of_the_normal_distribution_function():
+    for x in (FLOAT, WIDE, INTEGER, torch.tensor([-torch.inf, torch.inf, torch.nan, -1.0])):
+        check(torch.special.log_ndtr, x)
+
+
 def test_fills():
     check(lambda x: [aten.fill.Tensor(x, x[0, 0]), aten.fill.Scalar(x, 2.5), torch.full_like(x, 2)], FLOAT)
     check(lambda x: [x.new_full((2, 3), 7), x.new_zeros((0,)), x.new_ones(()), torch.zeros_like(x)], INTEGER)

@@ -23,8 +23,15 @@ SCALAR_OPS = sorted(name for name, cls in OPS.items() if issubclass(cls, Element
 DIVISIONS = ("floor_divide", "trunc_divide", "remainder", "fmod")
 # In eager, which zero these give depends on the position in the tensor (vector or tail), for gelu on the processor; lerp's may vanish.
 EITHER_ZERO = ("maximum", "minimum", "fmax", "fmin", "clamp", "relu", "gelu", "lerp")
-# Of these eager loses digits in float64, too: of digamma below a negative integer.
-EXACT = {OPS["digamma"]: mpmath.digamma}
+
+
+def erfcx(x: float) -> mpmath.mpf:
+    """The first term of its series is all there is to see of large numbers, which mpmath.erfc does not take."""
+    return 1 / (x * mpmath.sqrt(mpmath.pi)) if x > 1e20 else mpmath.exp(mpmath.mpf(x) ** 2) * mpmath.erfc(x)
+
+
+# Of these eager loses digits in float64, too: of digamma below a negative integer, of erfcx those of the rounded x * x.
+EXACT = {OPS["digamma"]: mpmath.digamma, OPS["erfcx"]: erfcx}
 
 
 def arity(cls: type) -> int:

@@ -9,6 +9,8 @@ import math
 
 import torch
 
+from mlirc.dialects.core.dialect import imports
+from mlirc.dialects.core.symbols import symbol
 from mlirc.dialects.ops.elementwise.exponential import FloatUnary
 from mlirc.dialects.ops.elementwise.special import polynomial
 
@@ -118,3 +120,13 @@ class Digamma(
         nan = b.constant(math.nan)
         result = b.select(negative, b.select(b.eq(d, zero), nan, reflected), of_z)
         return b.select(b.eq(x, zero), b.copysign(b.constant(math.inf), b.neg(x)), result)
+
+
+@imports(aten.mvlgamma.default, aten.special_multigammaln.default)
+def mvlgamma(g, x, p):
+    """The logarithm of the gamma function of p dimensions: the sum of lgamma(x - i / 2) for i < p, and a constant."""
+    (x,) = g.widen(g.cast(x, g.out.dtype))
+    dtype = g.info(x).dtype
+    halves = g.div(g.iota((p,), symbol("d0"), dtype), 2.0)
+    terms = g.lgamma(g.sub(g.unsqueeze(x, -1), halves))
+    return g.add(g.reduce("sum", terms, (-1,)), p * (p - 1) * math.log(math.pi) / 4)

@@ -63,6 +63,46 @@ def test_gradient_of_lgamma():
     torch.testing.assert_close(grad(compiled(torch.lgamma)), grad(torch.lgamma), rtol=1e-13, atol=1e-14)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+def test_erfcx(dtype):
+    """Below zero its square is large, and eager's exponential of a rounded square is off by more; it overflows near -9 and -26."""
+    x = around([-26.6, -26.0, -9.38, -9.0, -6.1, -1.0, -0.0625, 0.0, 1.0, 3.0, 50.0], dtype)
+    x = torch.cat([x, torch.logspace(-30, 30, 200, dtype=dtype), -torch.logspace(-30, 1.4, 200, dtype=dtype)])
+    with mpmath.workdps(40):
+        exact = [float(mpmath.exp(n * n) * mpmath.erfc(n)) for n in map(mpmath.mpf, x.tolist())]
+    right = torch.tensor(exact, dtype=torch.float64)
+    found = compiled(torch.special.erfcx)(x)
+    infinite = right.to(dtype).isinf()
+    assert found.dtype == dtype and torch.equal(found.isinf(), infinite)
+    wrong = ~infinite & ((found.double() - right).abs() > 6 * torch.finfo(dtype).eps * right.abs())
+    assert not wrong.any(), [*zip(x[wrong].tolist(), found[wrong].tolist(), right[wrong].tolist(), strict=True)]
+    edges = compiled(torch.special.erfcx)(torch.tensor([torch.inf, -torch.inf, torch.nan], dtype=dtype))
+    torch.testing.assert_close(edges, torch.tensor([0.0, torch.inf, torch.nan], dtype=dtype), equal_nan=True)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+def test_log_ndtr(dtype):
+    """On both sides of -1, where the formula changes, and far out in both tails. In the upper one erfc(x / sqrt(2)) loses x * x units."""
+    x = around([-1e4, -30.0, -6.0, -1.0, 0.0, 1.0, 5.0, 9.0], dtype)
+    with mpmath.workdps(60):
+        right = torch.tensor(
+            [float(mpmath.log(mpmath.ncdf(n))) for n in map(mpmath.mpf, x.tolist())], dtype=torch.float64
+        )
+    found = compiled(torch.special.log_ndtr)(x)
+    units = 8 + x.double().clamp(min=0.0) ** 2
+    wrong = (found.double() - right).abs() > units * torch.finfo(dtype).eps * right.abs() + torch.finfo(dtype).tiny
+    assert found.dtype == dtype
+    assert not wrong.any(), [*zip(x[wrong].tolist(), found[wrong].tolist(), right[wrong].tolist(), strict=True)]
+
+
+@pytest.mark.parametrize("name", ["erfcx", "log_ndtr"])
+def test_gradient_of_scaled_errors(name):
+    x = torch.linspace(-5, 12, 40, dtype=torch.float64)
+    f = getattr(torch.special, name)
+    grad = lambda f: torch.autograd.grad(f(y := x.clone().requires_grad_()).sum(), y)[0]
+    torch.testing.assert_close(grad(compiled(f)), grad(f), rtol=1e-13, atol=1e-14)
+
+
 BESSEL = {"i0": (0, False), "i0e": (0, True), "i1": (1, False), "i1e": (1, True)}
 
 
