@@ -2,6 +2,7 @@
 
 python -m benchmarks.passes [NAMES] [--device cpu|cuda] [--rounds 15]
 
+A name is that of a case, or of a pass, which means all of its cases. A pass without a case here is measured by `mlirc compare`.
 For each: microseconds of a call without the pass and with it, their ratio with its interval, the same for a second compilation with the
 pass (what is noise), and how often the pass changed the program. On a CPU it is processor time, which other programs change less than
 the wall clock. Cases of a GPU are left out where there is none. About 100 s on an H200
@@ -175,9 +176,14 @@ def measured(case: Case, rounds: int) -> str:
 @click.option("--device", type=click.Choice(["cpu", "cuda"]))
 @click.option("--rounds", type=click.IntRange(2), default=15, show_default=True)
 def main(names, device, rounds) -> None:
-    """What each pass of NAMES buys (default: all)."""
+    """What passes buy. NAMES are cases, or passes, which mean all of their cases (default: all)."""
+    known = list(dict.fromkeys(name for case in CASES for name in (case.name, case.drops) if name))
+    for name in names:
+        if name not in known:
+            hint = f'a pass without a case is measured by `mlirc compare cpu "cpu + {name} before OTHER" SCRIPT.py`'
+            raise click.UsageError(f"no case of '{name}'; there are {', '.join(known)}; {hint}")
     for case in CASES:
-        if (names and case.name not in names) or (device and case.device != device):
+        if (names and not {case.name, case.drops} & set(names)) or (device and case.device != device):
             continue
         if case.device == "cuda" and not torch.cuda.is_available():
             click.echo(f"{case.name:28} needs a GPU")
