@@ -81,6 +81,7 @@ class GraphBuilder:
         return self.cast(value, dtype)
 
     def iota(self, shape: Sequence[Int], expr: Int, dtype: torch.dtype = torch.int64) -> ir.Value:
+        """A tensor whose element at index (d0, d1, ...) is `expr` of these symbols: `iota((n,), symbol("d0"))` counts from 0."""
         return create(
             "iota", [], [type_of(TensorInfo(dtype, tuple(shape), device=self.device))], {"expr": str(expr)}
         ).out
@@ -209,6 +210,10 @@ class GraphBuilder:
     def view(
         self, x: ir.Value, shape: Sequence[Int], stride: Sequence[Int], map_: Sequence[Int] | None, offset: Int = 0
     ):
+        """A view of the memory of `x` with these sizes and strides, from `offset` on.
+
+        map_   for each dimension of `x` the index, of d0, d1, ..., that an element of the view has there; None where no formula says it
+        """
         info = info_of(x)
         result = TensorInfo(info.dtype, tuple(shape), tuple(stride), info.device)
         text = "" if map_ is None else symbols.print_list(map_)
@@ -238,6 +243,7 @@ class GraphBuilder:
         return self.view(x, shape, strides, index)
 
     def permute(self, x: ir.Value, dims: Sequence[int]) -> ir.Value:
+        """A view with dimension dims[k] of `x` as its k-th."""
         info = info_of(x)
         index: list[Int] = [0] * info.rank
         for position, d in enumerate(dims):
@@ -253,6 +259,7 @@ class GraphBuilder:
         return self.view(x, shape, info.stride, index, start * info.stride[dim])
 
     def unsqueeze(self, x: ir.Value, dim: int) -> ir.Value:
+        """A view with a dimension of size 1 at place `dim` of the result; -1 is the last."""
         info = info_of(x)
         dim %= info.rank + 1
         stride = info.stride[dim] * info.shape[dim] if dim < info.rank else 1
