@@ -1,4 +1,5 @@
-"""What is measured over cores: the six models, kernels of benchmarks/kernels.py, matmuls and convolutions by themselves."""
+"""What benchmarks/cores measures on more and more cores: the six models, the kernels of benchmarks/kernels.py, and single matmuls and
+convolutions."""
 
 from collections.abc import Callable
 
@@ -41,7 +42,7 @@ def subjects_of(part: str, models: list[str]) -> list[str]:
 
 
 def steps_of(part: str, name: str, backends: list[str]) -> Steps:
-    """What each backend does, compiled: each has run twice."""
+    """A call by the name of its backend. Each is compiled, and has run twice."""
     steps = model_steps(part, name, backends) if part in MODEL_PARTS else function_steps(part, name, backends)
     for _ in range(2):
         for step in steps.values():

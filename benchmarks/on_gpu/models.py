@@ -12,8 +12,12 @@ from torch import nn
 
 @dataclass(frozen=True)
 class GpuModel:
-    """make() -> the module on the CPU in float32; make_inputs(batch, device) -> keyword arguments with labels; `causal`: a token
-    attends to those before it."""
+    """A model with its inputs.
+
+    make          gives the module, on the CPU in float32
+    make_inputs   make_inputs(batch, device) gives keyword arguments, with labels
+    causal        whether a token attends only to itself and those before it
+    """
 
     name: str
     make: Callable[[], nn.Module]
@@ -99,7 +103,9 @@ MODELS: dict[str, Callable[[], GpuModel]] = {"bert": bert, "gpt2": gpt2, "llama"
 
 @contextlib.contextmanager
 def without_masks() -> Iterator[None]:
-    """transformers makes no attention masks: what it says with one (nothing, or causal) attention is told directly."""
+    """Within it transformers passes no attention masks, which here say nothing (BERT) or "causal" (GPT-2, Llama).
+
+    Attention that is given no mask is called with is_causal instead, which faster kernels take."""
     changed = []
     for name, module in list(sys.modules.items()):
         if name.startswith("transformers.models.") and ".modeling_" in name:

@@ -28,10 +28,11 @@ def storage_offsets() -> dict[str, int]:
         return places[0]
 
     storage_at = only(where(impls, [x.untyped_storage()._cdata for x in tensors]), "the storage")
+    # A storage holds a pointer to its memory, a context, which on the CPU is that pointer too, and the context's deleter.
     memory = where(storages, [x.data_ptr() for x in tensors])
     if len(memory) != 2 or not 1 <= memory[1] - memory[0] <= 2:
         raise Missing(f"this PyTorch lays out storages in another way: memory is found at {memory}")
-    data_at, context_at = memory
+    data_at, context_at = memory  # the deleter is between both, or follows the context
     deleter_at = data_at + 1 if context_at == data_at + 2 else data_at + 2
     size_at = only(where(storages, [x.nbytes for x in tensors]), "the size")
     deleters = {slots[deleter_at] for slots in (*storages, empty)}
@@ -43,6 +44,7 @@ def storage_offsets() -> dict[str, int]:
 
 
 def slots_at(address: int, count: int) -> list[int]:
+    """The first `count` words of 8 bytes of the object at an address."""
     return list((ctypes.c_uint64 * count).from_address(address))
 
 

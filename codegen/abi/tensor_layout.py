@@ -17,7 +17,7 @@ from mlirc.codegen.abi.storage_layout import slots_at, storage_offsets, where
 def places() -> dict[str, int]:
     """The offset of each field by its name, counted in 8 bytes; VERSION_AT, within a version counter, is counted in 4 bytes."""
     memory = torch.zeros(5000)
-    tensors = [
+    tensors = [  # of different offsets and sizes, so that each field has one place
         memory[77:200].clone(),
         memory[1031:1040],
         nn.Parameter(memory[4099:4210], requires_grad=False),

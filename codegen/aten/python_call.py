@@ -21,9 +21,11 @@ class AtenCall:
 
     call(*operands, *sizes) -> a tuple of results; `expressions` says which sizes, in order.
 
+    objects    arguments that have no text in IR, such as generators
     results    a TensorInfo for each tensor, None for a number
-    aliases    for each result, the operand whose memory it may be, or -1 for memory of its own
-    bound      symbols whose values are known before the call; sizes with other ones are not checked
+    aliases    for each result, the operand whose memory it may share, or -1 where it must have memory of its own
+    operands   how many operands there are
+    bound      symbols whose values are known before the call; a result's size that has others is not checked
     """
 
     def __init__(
@@ -67,11 +69,11 @@ class AtenCall:
             error.add_note(f"in {self.op}, called by a compiled graph{self.location and ' from ' + self.location}")
             of_the_user(error)
             raise
-        plain = self.single and as_promised(made, self.single)
+        plain = self.single and is_as_promised(made, self.single)
         if plain and (self.aliases[0] != -1 or not keeps_one_of(made, operands)):
             return (made,)
         leaves = flat(made)
-        if None not in self.results:  # numbers beside tensors were known when the graph was captured
+        if None not in self.results:  # numbers beside tensors became constants when the graph was captured
             leaves = [x for x in leaves if isinstance(x, torch.Tensor)]
         if len(leaves) != len(self.results):
             raise RuntimeError(f"{self.op} gave {len(leaves)} results where the graph has {len(self.results)}")
@@ -84,7 +86,12 @@ class AtenCall:
         )
 
     def as_promised(self, x: Any, info: TensorInfo | None, alias: int, shares: Callable, sizes: dict) -> Any:
-        """`x` with the sizes, strides and dtype of its type, in memory that it may have; `shares`: whether an operand has it."""
+        """`x` itself, a view or a copy of it, with the strides of its type, and in an operand's memory only where `alias` allows it.
+
+        shares   tells whether a tensor is in the memory of an operand
+
+        Raises RuntimeError for other sizes or another dtype.
+        """
         if info is None:
             return x
         if not isinstance(x, torch.Tensor):
@@ -131,7 +138,8 @@ def resolve(op: str, objects: Sequence[Any]) -> Any:
     return objects[int(op.removeprefix("object."))] if op.startswith("object.") else aten_arguments.resolve(op)
 
 
-def as_promised(x: Any, info: TensorInfo) -> bool:
+def is_as_promised(x: Any, info: TensorInfo) -> bool:
+    """Whether a result can be given back as it is, but for the memory that it is in."""
     return (
         type(x) is torch.Tensor
         and x.dtype is info.dtype
@@ -161,7 +169,7 @@ def number(x: Any) -> Any:
 def operand_kinds(function: Any, text: str) -> tuple[frozenset[int], frozenset[int]]:
     """The operands that the schema takes as numbers, and those that it takes as tensors.
 
-    A float that may change is a 0-d tensor in the graph, whichever of both it is given for.
+    A Python float that may change from call to call is a 0-d tensor in the graph. Where the schema takes a number, it is made one again.
     """
     if not isinstance(function, torch._ops.OpOverload):
         return frozenset(), frozenset()

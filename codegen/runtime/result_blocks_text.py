@@ -1,9 +1,9 @@
-"""LLVM IR text of the blocks in the pool of result memory. Compiled with result_pool_text.py.
+"""LLVM IR text of the allocator of result memory: it takes the smallest idle block that is large enough, and cuts it.
 
-A region of addresses is cut into blocks, which are in use or idle. Neighbours are linked in the order of their
-addresses, and two idle ones become one; idle ones are linked as well. Which huge pages are in the resident set is kept
-apart from the blocks (result_pages_text.py): what is idle may have been given back in part. All is called with the mutex
-held.
+A region of addresses is cut into blocks, which are in use or idle. Two lists link them: all blocks, in the order of their
+addresses, and the idle ones. result_pool_text.py, which is compiled with this text, gives blocks back, joins idle neighbours by
+@absorb, and holds the mutex around each call. result_pages_text.py says which huge pages of a block are resident, since idle memory
+may have been given back to the system in part: @mark, @resident, @make_writable and @trim are there.
 """
 
 TEXT = r"""
@@ -18,9 +18,9 @@ declare i64 @llvm.usub.sat.i64(i64, i64)
 @region_start = global i64 0
 @region_end = global i64 0
 @live_bytes = global i64 0          ; of blocks in use
-@most_bytes = global i64 0          ; the highest @live_bytes of this time and the one before
-@recent_bytes = global i64 0        ; of this time alone
-@takes = internal global i64 0
+@most_bytes = global i64 0          ; the highest @live_bytes of this period and the one before; a period is 4096 blocks taken
+@recent_bytes = global i64 0        ; the highest of this period alone
+@takes = internal global i64 0      ; how many blocks were taken
 
 define internal i64 @get(ptr %block, i64 %field) {
   %at = getelementptr i64, ptr %block, i64 %field
@@ -34,7 +34,7 @@ define internal ptr @get_block(ptr %block, i64 %field) {
   ret ptr %value
 }
 
-; Does nothing to no block.
+; Does nothing where %block is null.
 define internal void @set(ptr %block, i64 %field, i64 %value) {
   %none = icmp eq ptr %block, null
   br i1 %none, label %done, label %some
@@ -181,20 +181,21 @@ no_room:
   ret ptr null
 }
 
-; %bytes more are in use. What is touched for the first time takes the place of idle memory, as long as there is some.
+; Counts %bytes more in use. Gives idle memory back to the system: of the bytes in use and the resident ones of idle blocks, what
+; exceeds the most that were in use at once in this period and the one before.
 define internal void @count(i64 %bytes) {
   %takes = load i64, ptr @takes
   %next = add i64 %takes, 1
   store i64 %next, ptr @takes
   %phase = and i64 %next, 4095
-  %is_new_time = icmp eq i64 %phase, 0
-  br i1 %is_new_time, label %new_time, label %same_time
-new_time:
+  %is_new_period = icmp eq i64 %phase, 0
+  br i1 %is_new_period, label %new_period, label %same_period
+new_period:
   %before = load i64, ptr @recent_bytes
   store i64 %before, ptr @most_bytes
   store i64 0, ptr @recent_bytes
-  br label %same_time
-same_time:
+  br label %same_period
+same_period:
   call void @add(ptr @live_bytes, i64 %bytes)
   %live = load i64, ptr @live_bytes
   %recent = load i64, ptr @recent_bytes

@@ -53,8 +53,9 @@ def text_of(steps: Sequence[StandardStep]) -> str:
     return ",".join(str(s.step) for s in steps)
 
 
-def past(steps: Sequence[StandardStep], anchor: str) -> int:
-    """How many of the steps come before the end of the anchor. Raises PipelineError for one that is not there, or not one place."""
+def steps_through(steps: Sequence[StandardStep], anchor: str) -> int:
+    """The number of steps up to and including the anchor's. Raises PipelineError for an anchor that is not there, or that runs several
+    times and has no number."""
     if anchor in STAGES:
         return max((k + 1 for k, s in enumerate(steps) if STAGES.index(s.stage) <= STAGES.index(anchor)), default=0)
     name, _, number = anchor.partition("#")
@@ -73,7 +74,7 @@ def past(steps: Sequence[StandardStep], anchor: str) -> int:
 
 def inserted(steps: Sequence[StandardStep], side: str, anchor: str, text: str) -> list[StandardStep]:
     """The steps with the passes of `text` before or after the anchor, in its stage. Raises PipelineError."""
-    place = past(steps, anchor)
+    place = steps_through(steps, anchor)
     if side == "before":
         place = next((k for k, s in enumerate(steps) if s.stage == anchor), place - 1)
         stage = steps[place].stage
@@ -85,7 +86,9 @@ def inserted(steps: Sequence[StandardStep], side: str, anchor: str, text: str) -
 def without(
     steps: Sequence[StandardStep], omitted: Collection[str], given: Sequence[StandardStep]
 ) -> list[StandardStep]:
-    """The steps without those passes in all their runs, but for steps that are not in `given`: what a user inserted stays.
+    """The steps without all runs of the `omitted` passes. A step that a user inserted stays, whatever its name.
+
+    given   the pipeline before anything was inserted
 
     Raises PipelineError for a pass that `given` does not have, and for one of NEEDED.
     """
@@ -110,11 +113,10 @@ def changed(stages: Mapping[str, str], insertions: Iterable[Insertion], omitted:
     return {stage: text_of([s for s in steps if s.stage == stage]) for stage in stages}
 
 
-def left(steps: Sequence[StandardStep], module: Any) -> list[StandardStep]:
-    """The steps that a module has not been through: of those after the stage that it records, those that its form allows. Needs an
-    entered context."""
+def remaining_steps(steps: Sequence[StandardStep], module: Any) -> list[StandardStep]:
+    """The steps that a module has not been through yet, by the stage that it records and by its form. Needs an entered context."""
     done = stage_of_module(module)
-    start = past(steps, done) if done else 0
+    start = steps_through(steps, done) if done else 0
     form = form_of_module(module)
     made_by = {"kernel": "to-kernels", "memory": "plan-memory"}.get(form or "")
     if made_by is not None:

@@ -79,7 +79,7 @@ def verify_stage(
 
 
 def begin(function: Any, stage: str, proofs: str, around: MemoryVerifier | None = None) -> MemoryVerifier | None:
-    """Checks the function as a whole. Returns the verifier of its memory, before the first op, or None without proofs."""
+    """Checks what is said of the function as a whole, before its ops. Returns the verifier of its memory, or None without proofs."""
     expect(len(function.regions[0].blocks) == 1, function, "more than one block", "a graph is straight-line")
     operations = list(function.regions[0].blocks[0].operations)
     ends = bool(operations) and operations[-1].operation.name == "func.return"
@@ -127,7 +127,7 @@ def verify_op(
 
 
 def check(op: Any, known: Known, memory: MemoryVerifier | None) -> None:
-    """An op by its own rules, and, where there is a `memory`, by what it touches."""
+    """Verifies an op by its own rules, and, where there is a `memory`, what it reads and writes there."""
     with rules_of(op):
         _check(op, known, memory)
 
@@ -137,7 +137,7 @@ def _check(op: Any, known: Known, memory: MemoryVerifier | None) -> None:
     if name in CHECKS:
         CHECKS[name](op)
     if name in BODIES:
-        # what passes have lowered: runs of one kernel run the code that was made of the first one's body
+        # in what our own passes lowered, the code of equal bodies is one function: its name and the types stand for the body
         key = run_key(op) if memory is None and name == "mlircx.run" else body_key(op)
         verify_body(op, key, known)
         if memory is not None:
@@ -378,7 +378,7 @@ def verify_call(op: Any) -> None:
 
 
 def verify_run(op: Any) -> None:
-    """But for its body."""
+    """Verifies a run's symbols and messages. BODIES has the rule for its body."""
     list_attribute(op, "symbols")
     checks = sum(item.operation.name == "mlirc.check_index" for item in op.regions[0].blocks[0].operations)
     messages = attribute_value(op.attributes["messages"]) if "messages" in op.attributes else []

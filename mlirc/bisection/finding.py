@@ -1,4 +1,4 @@
-"""The whole way from a module that fails to what there is to tell: pass, rewrite, a small module, a command."""
+"""Bisects a module that fails: finds the pass and the rewrite, makes the module small, and writes the command that shows it."""
 
 import inspect
 from collections.abc import Callable
@@ -24,7 +24,8 @@ class Finding:
     rewrite   the rewrite that is wrong, with the user's source line
     case      the small module, the passes that fail on it, and their limits
     symptom   how they do
-    given     ops that the module had, before the pass; left: that the small one has
+    given     how many ops the module had before the pass
+    left      how many ops the small module has
     """
 
     culprit: Culprit
@@ -36,7 +37,12 @@ class Finding:
 
 
 def bisected(case: Case, trials: Trials, told: Callable[[str], None]) -> Finding | None:
-    """None where nothing fails. Raises FailsAsGiven, and what the interpreter raises on the module as it is given."""
+    """What is wrong with a case, or None where nothing fails.
+
+    told   is called with a line of progress
+
+    Raises FailsAsGiven, and what the interpreter raises on the module as it is given.
+    """
     trials.prepare(case)
     symptom = trials(case, trials.traceback).symptom
     if symptom is None:
@@ -56,6 +62,7 @@ def bisected(case: Case, trials: Trials, told: Callable[[str], None]) -> Finding
     told(f"of {counted(given, 'op')} before that pass {left} {'is' if left == 1 else 'are'} left")
     trials.prepare(small)
     rewrite = culprit.rewrite
+    # rewrites are numbered anew in the small module, so the wrong one is found again; making code has none
     if small.steps and not (makes_code(small) and culprit.symptom.where == MACHINE):
         again = with_rewrite(replace(small, limits={}), culprit.symptom, trials, lambda line: None)
         if again.rewrite is not None:

@@ -173,7 +173,7 @@ def case_of(file: str, chosen: Chosen | None, inputs: Any, runs: ExecutedCode, o
     from mlirc.lowering.module.target_attribute import is_on_gpu
     from mlirc.lowering.pipeline.parser import PipelineError, parse
     from mlirc.lowering.pipeline.pass_manager import PassError
-    from mlirc.lowering.pipeline.standard_steps import left, standard_steps, text_of
+    from mlirc.lowering.pipeline.standard_steps import remaining_steps, standard_steps, text_of
 
     torch.set_num_threads(1)  # before anything has made threads: trials are forked
     with context():
@@ -186,7 +186,7 @@ def case_of(file: str, chosen: Chosen | None, inputs: Any, runs: ExecutedCode, o
             verify_file(module, runs=True)
             if on_gpu and options["slower"] is not None and not found:
                 raise Failure(f"--slower-than: the tensors of {file} are on a GPU, and PyTorch finds none here", 2)
-            steps = left(standard_steps("gpu" if on_gpu else "cpu"), module)
+            steps = remaining_steps(standard_steps("gpu" if on_gpu else "cpu"), module)
             passes = chosen.of(module) if chosen is not None else text_of(steps)
             given = () if options["check"] else _inputs(module, inputs, read_inputs, random_inputs)
         except (PassError, PipelineError, StageError, InputsError, NoGraph) as error:

@@ -169,10 +169,10 @@ class Chosen:
     def _rest(self, module: Any) -> str:
         """The passes of the standard pipeline that are left for a module. Raises PipelineError where an insertion is not among them."""
         from mlirc.lowering.pipeline.parser import PipelineError
-        from mlirc.lowering.pipeline.standard_steps import form_of_module, left, past, text_of
+        from mlirc.lowering.pipeline.standard_steps import form_of_module, remaining_steps, steps_through, text_of
 
         steps, added = self._steps()
-        rest = steps[past(steps, self.start) :] if self.start else left(steps, module)
+        rest = steps[steps_through(steps, self.start) :] if self.start else remaining_steps(steps, module)
         for place, extra in added:
             if any(not any(step is other for other in rest) for step in extra):
                 form = form_of_module(module)
@@ -188,7 +188,7 @@ class Chosen:
         """
         from mlirc.lowering.pipeline.parser import PipelineError
         from mlirc.lowering.pipeline.pipelines import STAGES, pipeline
-        from mlirc.lowering.pipeline.standard_steps import inserted, past, standard_steps, without
+        from mlirc.lowering.pipeline.standard_steps import inserted, standard_steps, steps_through, without
 
         assert self.pipeline is not None
         pipeline(self.pipeline, self.stop or STAGES[-1])
@@ -204,9 +204,9 @@ class Chosen:
             steps = inserted(steps, side, anchor.strip(), text)
             added.append((f"--passes-{side} {anchor}", [s for s in steps if not any(s is other for other in before)]))
         omitted = [name.strip() for change, names in self.changes if change == "omit" for name in names.split(",")]
-        if self.start and past(steps, self.start) > past(steps, self.stop or STAGES[-1]):
+        if self.start and steps_through(steps, self.start) > steps_through(steps, self.stop or STAGES[-1]):
             raise PipelineError(f"--start-after {self.start} is after --stop-after {self.stop}: nothing is left to run")
-        steps = steps[: past(steps, self.stop or STAGES[-1])]
+        steps = steps[: steps_through(steps, self.stop or STAGES[-1])]
         for place, extra in added:
             if any(not any(s is other for other in steps) for s in extra):
                 raise PipelineError(f"{place}: comes after --stop-after {self.stop}")

@@ -181,7 +181,7 @@ class _Run:
         from mlirc.lowering.pipeline.parser import parse
         from mlirc.lowering.pipeline.pass_manager import runners
         from mlirc.lowering.pipeline.pipelines import stages
-        from mlirc.lowering.pipeline.standard_steps import form_of_module, left, standard_steps, text_of
+        from mlirc.lowering.pipeline.standard_steps import form_of_module, remaining_steps, standard_steps, text_of
 
         on_gpu = is_on_gpu(module)
         if self.target is None:
@@ -192,7 +192,7 @@ class _Run:
         if self.target == "interpreter" or (self.chosen is not None and self.chosen.pipeline is not None):
             return given
         if self.chosen is None:
-            return text_of(left(standard_steps("gpu" if on_gpu else "cpu"), module))
+            return text_of(remaining_steps(standard_steps("gpu" if on_gpu else "cpu"), module))
         form = form_of_module(module)
         if form == "lowered":
             return given
