@@ -275,6 +275,8 @@ class Noise(TorchDispatchMode):
             result = (self.of_attention(func, args, kwargs, result[0]), *result[1:])
         if name in NORMS and result.dtype == torch.float64:
             result = self.summed_in_sequence(args, result)
+        if name == "digamma" and _is_float(result):  # terms from ln 10 on cancel near its zeros
+            result = result + math.log(10) * torch.finfo(result.dtype).eps * self.draw(result).to(result.dtype)
         if name in LOGARITHMS_OF_SUMS and _is_float(result):
             result = result + torch.finfo(result.dtype).eps * self.draw(result).to(result.dtype)
         return torch.utils._pytree.tree_map(self.shake, result)

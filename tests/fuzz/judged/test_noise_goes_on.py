@@ -103,3 +103,11 @@ def test_a_write_that_eager_refuses_is_a_limit_beside_a_rounding(value, monkeypa
     monkeypatch.setattr(judge, "MORE_RUNS", 2)
     verdict = judge.judge("OPTIONS = {}")
     assert verdict.kind == ("bug" if value == 1.1 else "limit")
+
+
+def test_digamma_near_its_zero_has_the_rounding_of_its_terms():
+    """At 1.377 terms from ln 10 on make -0.085: two right kernels differ by 9e-16."""
+    x = torch.full((4, 4), 1.3773076577944747, dtype=torch.float64)
+    found = torch.stack(draws(torch.digamma, x))
+    assert (found.amax(0) - found.amin(0)).max() >= 8e-16
+    assert (found - torch.digamma(x)).abs().max() < 3e-15
