@@ -71,6 +71,18 @@ def test_gamma_functions_of_several_dimensions(dynamic):
     check(lambda x: torch.special.multigammaln(x, 2), torch.tensor(4.0))
 
 
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_cross_products(dynamic):
+    cross = torch.linalg.cross
+    for dtype in (*DTYPES, torch.int64, torch.uint8):
+        x, y = (torch.randint(-9, 9, (4, 5, 3)).to(dtype) for _ in range(2))
+        check(lambda x, y: [cross(x, y), cross(x, y[:1]), cross(x[:, :1], y)], x, y, dynamic=dynamic)
+    x, y = torch.randn(4, 3, 5), special(4, 3, 5)
+    check(lambda x, y: [cross(x, y, dim=1), cross(x.mT, y.mT), cross(x, x, dim=-2)], x, y, dynamic=dynamic)
+    check(cross, torch.randn(3), torch.randn(3))
+    check(cross, torch.randn(0, 3), torch.randn(0, 3))
+
+
 def test_nan_infinity_and_signed_zero():
     x = special(4, 6)
     check(
