@@ -95,6 +95,14 @@ class MemoryVerifier:
             if len(names) == 1 and linear:
                 self.bound |= names
 
+    def named_by_call(self, op: Any, name: str) -> None:
+        """Nothing looks at a number that an ATen call gives, so its symbol's name is to say that it may be anything."""
+        size = symbols.parse(name)
+        expect(name.isidentifier() and isinstance(size, Expr), op, f"{name} is no symbol", "name the number")
+        signed = symbols.known_nonnegative(size) or name.startswith(symbols.NEGATIVE)
+        expect(not signed, op, f"{name} says of what sign the number is", "name it u0, which may be any number")
+        self.bind((size,))
+
     def known(self, op: Any, exprs: Iterable[Int]) -> None:
         """Sees to it that all symbols of these have values here, where that is asked for."""
         unknown = {name for n in exprs for name in symbols.free_symbols(n)} - self.bound if self.demand else ()
@@ -189,7 +197,7 @@ class MemoryVerifier:
             if aten and "mlirc.symbol" in op.attributes:
                 for x in op.results:
                     integer(op, x)
-                self.bind((symbols.parse(text_attribute(op, "mlirc.symbol")),))
+                self.named_by_call(op, text_attribute(op, "mlirc.symbol"))
             for k, result in enumerate(op.results):
                 if not isinstance(result.type, ir.RankedTensorType):
                     continue

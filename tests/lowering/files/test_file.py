@@ -105,6 +105,17 @@ def test_a_symbol_is_an_integer(type_):
                 verify_file(module)
 
 
+@pytest.mark.parametrize("name", ["s0", "su0", "uns0", "2*u0"])
+def test_a_number_of_a_call_may_be_any(name):
+    """A size made of it would be taken for larger than it is: nothing looks at what the call gives."""
+    what = 'op = "aten.sparse_dim.default", args = "[{\\22$\\22: 0}]", aliases = "-1"'
+    call = f'%s = "mlircx.aten"(%x) {{{what}, mlirc.symbol = "{name}"}} : ({X}) -> i64'
+    with context():
+        module = ir.Module.parse(f"func.func @graph(%x: {X}) -> {X} {{ {call} return %x : {X} }}")
+        with pytest.raises(StageError, match="is no symbol" if "*" in name else "of what sign the number is"):
+            verify_file(module)
+
+
 def test_a_product_with_gelu_is_of_gpus():
     text = f"""func.func @graph(%b: tensor<8xf32>, %x: {X}, %w: tensor<8x8xf32>) -> {X} {{
       %0 = "mlirc.addmm_gelu"(%b, %x, %w) : (tensor<8xf32>, {X}, tensor<8x8xf32>) -> {X}
