@@ -10,7 +10,7 @@ from mlirc.commands.listing import list_ops
 from mlirc.commands.module_file import check_inputs, check_outputs, write_output
 from mlirc.lowering.module.counted import counted
 
-OF_SOME = "of some operators: mlirc ops --missing opinfo --ops special.log_ndtr,sort"
+OF_SOME = "of some operators: mlirc ops --missing opinfo --ops special.zeta,sort"
 
 
 @click.command(context_settings=HELP | {"ignore_unknown_options": True})
