@@ -41,7 +41,7 @@ class StoredNumber:
 def stored(value: complex, dtype: torch.dtype, shape: Sequence[Any] = ()) -> StoredNumber:
     """The number converted to `dtype`. Raises ValueError where it does not fit."""
     try:
-        made = torch.full((1,), value, dtype=dtype)
+        made = torch.full((2,), value, dtype=dtype)[:1]  # one element alone gets what overflows as infinity
     except RuntimeError as error:
         raise ValueError(f"{value} does not fit into {dtype}") from error
     pieces = torch.view_as_real(made) if dtype == torch.complex128 else made

@@ -59,6 +59,16 @@ def fits(value: float, dtype: torch.dtype) -> bool:
     return lowest <= value <= limits.max
 
 
+def need_all_fit(given: torch.dtype, dtype: torch.dtype) -> None:
+    """NotOurs for numbers of the dtype `given` that may overflow `dtype`, where eager raises an error."""
+    if given != torch.bool and dtype != torch.bool and not given.is_complex:
+        limits = torch.finfo(given) if given.is_floating_point else torch.iinfo(given)
+        if (given.is_floating_point and not dtype.is_floating_point) or not (
+            fits(int(limits.min), dtype) and fits(int(limits.max), dtype)
+        ):
+            raise NotOurs(f"{given}, not all of which fits into {dtype}")
+
+
 def on_device(x: ir.Value, device: str) -> ir.Value:
     """`x` where another operand is: eager takes an index, and what a slice is overwritten with, from another device."""
     info = info_of(x)

@@ -4,7 +4,7 @@ import torch
 
 from mlirc.dialects.core.dialect import Ternary, imports
 from mlirc.dialects.core.graph_builder import NotOurs
-from mlirc.dialects.core.import_arguments import need_fits
+from mlirc.dialects.core.import_arguments import need_all_fit, need_fits
 
 aten = torch.ops.aten
 WHERE = (aten.where.self, aten.where.ScalarSelf, aten.where.ScalarOther, aten.where.Scalar)
@@ -18,7 +18,14 @@ class Select(Ternary, name="select", aten=WHERE):
     scalar = staticmethod(lambda b, x, y, z: b.select(x, y, z))
 
 
-@imports(aten.masked_fill.Scalar, aten.masked_fill.Tensor)
+@imports(aten.masked_fill.Tensor)
+def masked_fill_by_tensor(g, x, mask, value):
+    """Eager takes the tensor's number, and raises where x's dtype does not hold it."""
+    need_all_fit(g.info(value).dtype, g.info(x).dtype)
+    return masked_fill(g, x, mask, value)
+
+
+@imports(aten.masked_fill.Scalar)
 def masked_fill(g, x, mask, value):
     """The result has x's dtype, whatever the value's."""
     if g.info(mask).dtype != torch.bool:
