@@ -43,11 +43,12 @@ def refused(node: Node) -> bool:
 
 
 def _may_refuse(node: Node, tensors: list[torch.Tensor]) -> bool:
-    """Kernels take all floats, but for those of bits, and numbers, but for booleans (`x - True`)."""
+    """Kernels take all floats, but for those of bits and some special functions of half types, and numbers, but for booleans (`x - True`)."""
     target: Any = node.target
     floats = all(x.is_floating_point() for x in tensors)
     bits = any(word in target._schema.name for word in ("bitwise", "__and__", "__or__", "__xor__", "shift__"))
-    return not floats or bits or any(x is True or x is False for x in node.args)
+    special = target._schema.name.startswith("aten::special_") and any(x.dtype.itemsize == 2 for x in tensors)
+    return not floats or bits or special or any(x is True or x is False for x in node.args)
 
 
 def _has_number_beyond(node: Node, tensors: list[torch.Tensor]) -> bool:

@@ -1,11 +1,12 @@
-"""Matmuls, plain and batched, and outer products. Views of the operands (transposes, broadcasts) go along as they are."""
+"""Matmuls, plain and batched, outer products, and cross products. Views of the operands (transposes, broadcasts) go along as they are."""
 
 import torch
 
 from mlirc.dialects.core.dialect import create, imports
 from mlirc.dialects.core.graph_builder import NotOurs, broadcast_shape
-from mlirc.dialects.core.import_arguments import need_floats
+from mlirc.dialects.core.import_arguments import need_floats, need_kernel_dtypes
 from mlirc.dialects.core.tensor_types import TensorInfo, info_of, opmath, type_of
+from mlirc.dialects.ops.movement.reindex import roll
 from mlirc.dialects.ops.rows.reduction import squeeze
 
 aten = torch.ops.aten
@@ -52,3 +53,14 @@ def matmul_op(name, operands):
     shape = (*x.shape[:-1], y.shape[-1])
     assert broadcast_shape([shape, infos[0].shape if name == "addmm" else ()]) == shape
     return create(name, operands, [type_of(TensorInfo(x.dtype, shape, device=x.device))]).out
+
+
+@imports(aten.linalg_cross.default)
+def cross(g, x, y, dim=-1):
+    """Products of vectors, 3 elements along `dim`: x[1] y[2] - x[2] y[1] and so on around. Other dimensions are broadcast."""
+    if g.info(x).dtype != g.info(y).dtype:
+        raise NotOurs("a cross product of two dtypes")  # eager raises
+    need_kernel_dtypes(x)
+    x, y = g.widen(x, y)
+    x1, x2, y1, y2 = (roll(g, value, (-shift,), (dim,)) for value in (x, y) for shift in (1, 2))
+    return g.sub(g.mul(x1, y2), g.mul(x2, y1))

@@ -9,7 +9,6 @@ from mlirc.dialects.core.dialect import Reduction, imports
 from mlirc.dialects.core.graph_builder import NotOurs
 from mlirc.dialects.core.import_arguments import count, dimensions, need_floats, need_kernel_dtypes
 from mlirc.dialects.core.tensor_types import info_of, opmath
-from mlirc.dialects.ops.movement.reindex import roll
 
 aten = torch.ops.aten
 
@@ -404,14 +403,3 @@ def dot(g, x, y):
     need_floats(x, y)
     wide = opmath(info_of(x).dtype)
     return g.cast(g.reduce("sum", g.mul(g.cast(x, wide), g.cast(y, wide)), None), info_of(x).dtype)
-
-
-@imports(aten.linalg_cross.default)
-def cross(g, x, y, dim=-1):
-    """Products of vectors, 3 elements along `dim`: x[1] y[2] - x[2] y[1] and so on around. Other dimensions are broadcast."""
-    if g.info(x).dtype != g.info(y).dtype:
-        raise NotOurs("a cross product of two dtypes")  # eager raises
-    need_kernel_dtypes(x)
-    x, y = g.widen(x, y)
-    x1, x2, y1, y2 = (roll(g, value, (-shift,), (dim,)) for value in (x, y) for shift in (1, 2))
-    return g.sub(g.mul(x1, y2), g.mul(x2, y1))
