@@ -11,7 +11,8 @@ MODES = {
     4: ("nearest", "nearest-exact", "bilinear", "bicubic", "area"),
     5: ("nearest", "nearest-exact", "trilinear", "area"),
 }
-HOW = [(rank, mode, scale) for rank, modes in MODES.items() for mode in modes for scale in (2, 1.5, 0.5)]
+HOW = [(rank, mode, scale, False) for rank, modes in MODES.items() for mode in modes for scale in (2, 1.5, 0.5)]
+HOW += [(rank, mode, 1.5, True) for rank, modes in MODES.items() for mode in modes]
 SHAPE = (2, 3, 5, 6, 4)
 
 
@@ -31,8 +32,7 @@ def gradient(function, x):
     return out.detach(), found
 
 
-@pytest.mark.parametrize("dynamic", [False, True])
-@pytest.mark.parametrize(("rank", "mode", "scale"), HOW)
+@pytest.mark.parametrize(("rank", "mode", "scale", "dynamic"), HOW)
 def test_as_eager(rank, mode, scale, dynamic):
     function = resized(mode, scale)
     call = compiled(function, dynamic=dynamic)
