@@ -193,7 +193,8 @@ def test_triangles():
 def test_masked_fill_keeps_the_dtype():
     mask = torch.tensor([True, False, True, False, True])
     check(lambda x, m: [x.masked_fill(m, 2.5), x.masked_fill(m, -math.inf)], FLOAT, mask)
-    check(lambda x, m, v: aten.masked_fill.Tensor(x, m, v), FLOAT, mask, torch.tensor(1.5, dtype=torch.float64))
+    check(lambda x, m, v: aten.masked_fill.Tensor(x, m, v), FLOAT, mask, torch.tensor(3))
+    check(traced(lambda x, m: x.masked_fill(m, torch.full([], 1.5, dtype=torch.float64))), FLOAT, mask)
     check(lambda x, m: x.masked_fill(m, 7), INTEGER[:5], mask)
 
 

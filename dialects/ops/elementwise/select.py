@@ -2,12 +2,20 @@
 
 import torch
 
+from mlirc.dialects.core.bindings import ir
 from mlirc.dialects.core.dialect import Ternary, imports
-from mlirc.dialects.core.graph_builder import NotOurs
+from mlirc.dialects.core.graph_builder import NotOurs, number_of
 from mlirc.dialects.core.import_arguments import need_all_fit, need_fits
 
 aten = torch.ops.aten
 WHERE = (aten.where.self, aten.where.ScalarSelf, aten.where.ScalarOther, aten.where.Scalar)
+
+
+def filled_with(x: ir.Value) -> float | int | bool | None:
+    """The number that a tensor was filled with, through copies and views; None where it is not known."""
+    while not isinstance(x.owner, ir.Block) and x.owner.operation.name in ("mlirc.copy", "mlirc.view"):
+        x = x.owner.operands[0]
+    return number_of(x)
 
 
 class Select(Ternary, name="select", aten=WHERE):
@@ -21,7 +29,11 @@ class Select(Ternary, name="select", aten=WHERE):
 @imports(aten.masked_fill.Tensor)
 def masked_fill_by_tensor(g, x, mask, value):
     """Eager takes the tensor's number, and raises where x's dtype does not hold it."""
-    need_all_fit(g.info(value).dtype, g.info(x).dtype)
+    number = filled_with(value)
+    if number is None:
+        need_all_fit(g.info(value).dtype, g.info(x).dtype)
+    else:
+        need_fits(number, g.info(x).dtype)
     return masked_fill(g, x, mask, value)
 
 
