@@ -1,7 +1,7 @@
 """Resizing with eager's backward operators. PyTorch's decompositions, which AOTAutograd takes, read each image by an index of each element:
 its gradient would be a scatter for each corner that an element is interpolated of. A graph of Dynamo's calls `interpolate` of this file.
 
-The forward pass is still decomposed, and so fused with what is around it: recomputation.py has the decompositions.
+The forward pass is still decomposed, and so fused with what is around it.
 """
 
 from collections.abc import Callable
