@@ -41,6 +41,7 @@ from mlirc.frontend.torch_compat.aot_autograd import trace_metadata
 from mlirc.frontend.torch_compat.aot_autograd.higher_order import with_effects
 from mlirc.frontend.torch_compat.aot_autograd.trace_result import results
 from mlirc.frontend.torch_compat.aot_autograd.tracing import config, make_boxed_func
+from mlirc.frontend.torch_compat.dynamo.eager_regions import eager_forward
 from mlirc.frontend.torch_compat.dynamo.lazy_graph import forward_of
 from mlirc.frontend.torch_compat.dynamo.tracing_context import CompileContext, TracingContext, compile_context, tracing
 from mlirc.frontend.torch_compat.fake_tensors import FakeTensor, FakeTensorMode
@@ -202,7 +203,7 @@ class CachedTrace:
             try:
                 return compiled(list(args))
             except NotRun:
-                return forward_of(gm)(*args)
+                return eager_forward(gm)(*args)
 
         return disable(call, reason="is compiled")
 

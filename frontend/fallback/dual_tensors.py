@@ -9,7 +9,7 @@ from torch.fx import GraphModule
 
 from mlirc.frontend.errors import UnsupportedGraph
 from mlirc.frontend.torch_compat.dynamo.dual_level import dual_level
-from mlirc.frontend.torch_compat.dynamo.lazy_graph import forward_of
+from mlirc.frontend.torch_compat.dynamo.eager_regions import eager_forward
 
 REASON = "the graph is called within torch.autograd.forward_ad.dual_level"
 
@@ -26,7 +26,7 @@ def level_entered() -> str | None:
 def eager(gm: GraphModule, tell: Callable[[Exception], None], why: str) -> Callable:
     """The graph in eager; `tell` gets the reason. AOTAutograd's own way in eager has no tangents where something requires gradients."""
     tell(UnsupportedGraph(why))
-    return forward_of(gm)
+    return eager_forward(gm)
 
 
 def with_tangents(run: Callable, gm: GraphModule, tell: Callable[[Exception], None]) -> Callable:
@@ -45,6 +45,6 @@ def looked_at(run: Callable, gm: GraphModule, tell: Callable[[Exception], None])
         if not told:
             told.append(None)
             tell(UnsupportedGraph(REASON))
-        return forward_of(gm)(*args)
+        return eager_forward(gm)(*args)
 
     return call

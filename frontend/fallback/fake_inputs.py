@@ -16,7 +16,7 @@ from typing import Any
 from torch.fx import GraphModule
 
 from mlirc.frontend.errors import UnsupportedGraph
-from mlirc.frontend.torch_compat.dynamo.lazy_graph import forward_of
+from mlirc.frontend.torch_compat.dynamo.eager_regions import eager_forward
 from mlirc.frontend.torch_compat.dynamo.tracing_context import first_call_is_fake, tracing_mode
 from mlirc.frontend.torch_compat.fake_mode import fake_mode_question
 from mlirc.frontend.torch_compat.fake_tensors import FakeTensor
@@ -45,7 +45,7 @@ def with_modes(run: Callable, gm: GraphModule, tell: Callable[[Exception], None]
         if not told:
             told.append(None)
             tell(UnsupportedGraph(IN_MODE))
-        return forward_of(gm)(*args)
+        return eager_forward(gm)(*args)
 
     return call
 

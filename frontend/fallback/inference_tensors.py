@@ -12,6 +12,7 @@ from torch.fx import GraphModule
 from mlirc.codegen.process.signal_handlers import raise_of_handler
 from mlirc.frontend.errors import UnsupportedGraph
 from mlirc.frontend.fallback.input_starts import is_list_operator_in_place, is_strided
+from mlirc.frontend.torch_compat.dynamo.eager_regions import eager_forward
 from mlirc.frontend.torch_compat.dynamo.lazy_graph import forward_of, without_notes
 from mlirc.frontend.torch_compat.fake_tensors import FakeTensorMode, unset_fake_temporarily
 
@@ -32,7 +33,7 @@ def with_inference_tensors(
         if not told:
             told.append(None)
             tell(UnsupportedGraph(OUTSIDE))
-        return forward_of(gm)(*args)
+        return eager_forward(gm)(*args)
 
     return call
 

@@ -11,7 +11,7 @@ import torch
 from torch.fx import GraphModule
 
 from mlirc.frontend.errors import UnsupportedGraph
-from mlirc.frontend.torch_compat.dynamo.lazy_graph import forward_of
+from mlirc.frontend.torch_compat.dynamo.eager_regions import eager_forward
 from mlirc.frontend.torch_compat.dynamo.trees import tree_leaves
 from mlirc.frontend.torch_compat.fake_tensors import storage_id
 
@@ -31,7 +31,7 @@ def with_starts(run: Callable, gm: GraphModule, tell: Callable[[Exception], None
         if not told:
             told.append(None)
             tell(UnsupportedGraph(BEGINS_LATER))
-        return forward_of(gm)(*args)
+        return eager_forward(gm)(*args)
 
     return call
 

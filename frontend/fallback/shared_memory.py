@@ -20,7 +20,7 @@ from torch.fx import GraphModule, Node
 from mlirc.codegen.runtime.tensor_states import State, States
 from mlirc.frontend.errors import UnsupportedGraph
 from mlirc.frontend.fallback.input_starts import is_strided, written_to
-from mlirc.frontend.torch_compat.dynamo.lazy_graph import forward_of
+from mlirc.frontend.torch_compat.dynamo.eager_regions import eager_forward
 from mlirc.frontend.torch_compat.fake_tensors import base_of, storage_id
 
 ANOTHER_WAY = "inputs, one of which is written to, share memory in another way than when the graph was traced"
@@ -136,7 +136,7 @@ def with_memory(run: Callable, gm: GraphModule, tell: Callable[[Exception], None
         if not told:
             told.append(None)
             tell(UnsupportedGraph(ANOTHER_WAY))
-        return forward_of(gm)(*args)
+        return eager_forward(gm)(*args)
 
     return call
 

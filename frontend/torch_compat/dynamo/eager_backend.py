@@ -6,13 +6,13 @@ from typing import Any
 from torch.fx import GraphModule
 
 from mlirc.codegen.abi.reach import reach
-from mlirc.frontend.torch_compat.dynamo.lazy_graph import forward_of
+from mlirc.frontend.torch_compat.dynamo.eager_regions import eager_forward
 
 
 def in_eager(gm: GraphModule, inputs: Sequence[Any]) -> Callable:
     """The graph under `aot_eager`."""
     backend = aot_eager()
-    return forward_of(gm) if backend is None else backend(gm, list(inputs))
+    return eager_forward(gm) if backend is None else backend(gm, list(inputs))
 
 
 @reach("aot-eager", instead="graphs that go to eager run as Dynamo has them")

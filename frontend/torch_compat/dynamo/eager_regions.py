@@ -7,6 +7,7 @@ autograd_function_apply(f, b)    a torch.autograd.Function of f and b. PyTorch's
 
 from collections.abc import Callable, Sequence
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 from torch.fx import Graph, GraphModule
@@ -14,25 +15,43 @@ from torch.fx import Graph, GraphModule
 from mlirc.codegen.abi.reach import Missing, reach
 from mlirc.frontend.errors import UnsupportedGraph
 from mlirc.frontend.torch_compat.dynamo.backward_source import frames_behind, keeps_history
-from mlirc.frontend.torch_compat.dynamo.lazy_graph import without_notes
+from mlirc.frontend.torch_compat.dynamo.lazy_graph import forward_of, without_notes
+from mlirc.frontend.torch_compat.dynamo.trees import tree_leaves
 
 LIMIT = "mlirc does not currently support double backward here: "
+MODES = LIMIT + "a torch.autograd.Function may turn gradients on or off in its backward function"
 PLAIN: dict[Any, Callable] = {}
 """What runs in place of an operator with regions."""
+MADE: "WeakKeyDictionary[GraphModule, GraphModule]" = WeakKeyDictionary()
 
 
-def with_eager_regions(gm: GraphModule) -> GraphModule:
+def eager_forward(gm: GraphModule) -> Callable:
+    """What calls a graph of Dynamo's in eager. A gradient of a gradient is right, or raises UnsupportedGraph where it is asked for."""
+    if not has_regions(gm):
+        return forward_of(gm)
+    if gm not in MADE:
+        MADE[gm] = with_eager_regions(gm, instead={function: function_or_limit})
+    return forward_of(MADE[gm])
+
+
+def has_regions(gm: GraphModule) -> bool:
+    parts = [part for part in gm.modules() if isinstance(part, GraphModule)]
+    return len(parts) > 1 and any(node.target in PLAIN for part in parts for node in part.graph.nodes)
+
+
+def with_eager_regions(gm: GraphModule, instead: dict[Callable, Callable] | None = None) -> GraphModule:
     """A copy that holds no fake tensors, stack traces or histories. It raises UnsupportedGraph where it runs a Function whose gradients may have
-    other gradients than in eager."""
+    other gradients than in eager, unless something else runs `instead`."""
     made = without_notes(gm)
     for name, part in made.named_children():
         if isinstance(part, GraphModule):
-            setattr(made, name, with_eager_regions(part))
+            setattr(made, name, with_eager_regions(part, instead))
     changed = False
     for node, of in zip(made.graph.nodes, gm.graph.nodes, strict=True):
         if node.op == "call_function" and node.target in PLAIN:
-            node.target, changed = PLAIN[node.target], True
-            if node.target is function:
+            plain = PLAIN[node.target]
+            node.target, changed = (instead or {}).get(plain, plain), True
+            if plain is function:
                 name = str(node.args[1].target)
                 frames = frames_behind(of, getattr(gm, name))
                 if not keep_history(backward := getattr(made, name)):
@@ -57,10 +76,39 @@ def function(forward: Callable, backward: Any, *operands: Any, **marks: Any) -> 
     """What a torch.autograd.Function gives. `forward` gives its results, and what `backward` reads besides their gradients."""
     apply = function_with_history()
     if apply is None or not keeps_history(backward.frames):
-        raise UnsupportedGraph(
-            LIMIT + "a torch.autograd.Function may turn gradients on or off in its backward function"
-        )
+        raise UnsupportedGraph(MODES)
     return apply(forward, backward, *operands, **marks)
+
+
+def function_or_limit(forward: Callable, backward: Any, *operands: Any, **marks: Any) -> Any:
+    """What a torch.autograd.Function gives. Where its gradients may have other gradients than in eager, those raise UnsupportedGraph."""
+    given = [x for x in operands if isinstance(x, torch.Tensor) and x.requires_grad]
+    transforms = getattr(torch._C, "_are_functorch_transforms_active", lambda: True)
+    if not given or not torch.is_grad_enabled() or transforms():
+        return torch.ops.higher_order.autograd_function_apply(forward, backward, *operands, **marks)
+    if (apply := function_with_history()) is not None and keeps_history(backward.frames):
+        return apply(forward, backward, *operands, **marks)
+    results = torch.ops.higher_order.autograd_function_apply(forward, backward, *operands, **marks)
+    nodes = {x.grad_fn for x in tree_leaves(results) if isinstance(x, torch.Tensor) and x.grad_fn is not None}
+
+    def limited(gradients: tuple, _: tuple) -> tuple | None:
+        return Limited.apply(len(given), *given, *gradients) if torch.is_grad_enabled() else None
+
+    for node in nodes:
+        node.register_hook(limited)
+    return results
+
+
+class Limited(torch.autograd.Function):
+    """Gradients, `kept` inputs of theirs before them, whose own gradient raises."""
+
+    @staticmethod
+    def forward(ctx: Any, kept: int, *tensors: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
+        return tuple(x if x is None else x.view_as(x) for x in tensors[kept:])
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        raise UnsupportedGraph(MODES)
 
 
 PLAIN[torch.ops.higher_order.cond] = branch

@@ -11,7 +11,7 @@ from torch.fx import GraphModule
 from torch.torch_version import TorchVersion
 
 from mlirc.frontend.errors import UnsupportedGraph
-from mlirc.frontend.torch_compat.dynamo.lazy_graph import forward_of
+from mlirc.frontend.torch_compat.dynamo.eager_regions import eager_forward
 
 CHANGED = (
     "a parameter or buffer has changed its dtype, shape, strides or device, and torch 2.11 did not compile anew: call "
@@ -43,7 +43,7 @@ def checked(run: Callable, gm: GraphModule, inputs: Sequence[Any], tell: Callabl
                 if not told:
                     told.append(None)
                     tell(UnsupportedGraph(CHANGED))
-                return forward_of(gm)(*args)
+                return eager_forward(gm)(*args)
         return run(*args)
 
     return call

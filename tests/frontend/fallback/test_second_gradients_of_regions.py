@@ -222,3 +222,43 @@ def test_where_a_backward_function_may_be_without_history_there_is_an_error(name
 def test_without_the_reach_there_is_an_error(monkeypatch):
     monkeypatch.setattr(eager_regions, "function_with_history", lambda: None)
     assert LIMIT in gradients(torch.compile(RIGHT["its input"], backend="mlirc"), 5, 1)[2]
+
+
+def beside_writes(body):
+    """`body`, and a write to a tensor that shares memory with another one, or does not."""
+
+    def program(x, n, written, read):
+        written.add_(1)
+        return body(x, n) * read
+
+    return program
+
+
+def gradients_of_shared(program, n):
+    """In the call, `read` begins where `written` does; in the first one, where it was traced, it did not."""
+    for memory in ([torch.ones(5), torch.ones(5)], [torch.ones(6)[1:]] * 2):
+        memory = [x[:] for x in memory]
+        given = gradients(lambda x, n, memory=memory: program(x, n, *memory), 5, n)
+    return given
+
+
+@pytest.mark.parametrize("name", sorted(RIGHT.keys() - {"one as two"}))  # which Dynamo takes for two graphs
+def test_they_are_eagers_where_the_graph_runs_in_eager(name):
+    program = beside_writes(RIGHT[name])
+    compiled = torch.compile(program, backend="mlirc")
+    for n in (0, 5, -2):
+        torch.testing.assert_close(gradients_of_shared(compiled, n), gradients_of_shared(program, n))
+
+
+@pytest.mark.parametrize("name", LIMITS)
+def test_there_is_an_error_too_where_the_graph_runs_in_eager(name):
+    program = beside_writes(LIMITS[name])
+    result, first, second = gradients_of_shared(torch.compile(program, backend="mlirc"), 1)
+    torch.testing.assert_close((result, first), gradients_of_shared(program, 1)[:2])
+    assert LIMIT in second
+
+
+def test_there_is_an_error_too_without_the_reach_where_the_graph_runs_in_eager(monkeypatch):
+    monkeypatch.setattr(eager_regions, "function_with_history", lambda: None)
+    program = beside_writes(RIGHT["its input"])
+    assert LIMIT in gradients_of_shared(torch.compile(program, backend="mlirc"), 5)[2]
