@@ -36,6 +36,7 @@ max_pool2d_with_indices
 """
 OF_ANY_NAN = frozenset(words(_OF_ANY_NAN))
 # The sum inside is rounded where it is near 1, and its logarithm near 0: the error is one of 1, not of the result.
+COMPLEX_PRODUCTS = {"mul", "div", "reciprocal"}
 LOGARITHMS_OF_SUMS = frozenset(("_log_softmax", "logsumexp", "logaddexp", "logcumsumexp"))
 # Of these a zero may have any sign: sums of products begin as a library likes, and of -0.0 and 0.0 neither is larger; eager's
 # gradient of a softmax has one sign along the last dimension and another along others (tests/dialects/numbers/test_signs_of_zero.py).
@@ -198,6 +199,12 @@ DEFINITIONS = {
 }
 
 
+def _nonzero_parts(x: Any, like: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Where the real part of a factor is not zero, and where the imaginary part is not."""
+    wide = torch.as_tensor(x, device=like.device).to(torch.complex128).expand(like.shape)
+    return wide.real != 0, wide.imag != 0
+
+
 class Noise(TorchDispatchMode):
     """Changes the last bit of inputs and results of every other operation."""
 
@@ -277,6 +284,13 @@ class Noise(TorchDispatchMode):
             result = self.summed_in_sequence(args, result)
         if name == "digamma" and _is_float(result):  # terms from ln 10 on cancel near its zeros
             result = result + math.log(10) * torch.finfo(result.dtype).eps * self.draw(result).to(result.dtype)
+        if name in COMPLEX_PRODUCTS and isinstance(result, torch.Tensor) and result.is_complex() and not written:
+            result = self.of_complex(name, args, result)
+        if name in ("addcmul", "addcdiv") and isinstance(result, torch.Tensor) and result.is_complex() and not written:
+            product = args[1] * args[2] if name == "addcmul" else args[1] / args[2]
+            moved = self.of_complex("mul" if name == "addcmul" else "div", args[1:3], product) - product
+            other = torch.where((moved == 0) | ~moved.isfinite(), result, result + kwargs.get("value", 1) * moved)
+            result = result.clone().copy_(other)
         if name in LOGARITHMS_OF_SUMS and _is_float(result):
             result = result + torch.finfo(result.dtype).eps * self.draw(result).to(result.dtype)
         return torch.utils._pytree.tree_map(self.shake, result)
@@ -346,6 +360,24 @@ class Noise(TorchDispatchMode):
         eps = torch.finfo(torch.promote_types(result.dtype, torch.float32)).eps
         other = (result.double() + eps * sizes * self.draw(result)).to(result.dtype)
         return result.clone().copy_(torch.where(result.isfinite() & other.isfinite(), other, result))
+
+    def of_complex(self, name: str, args: tuple, result: torch.Tensor) -> torch.Tensor:
+        """A product or quotient of complex numbers: each part is a sum of two products, which may cancel or be too small for the dtype, and
+        whose rounding is as large as the number. A part that is a sum of zeros stays."""
+        factors = (torch.ones_like(args[0]), args[0]) if name == "reciprocal" else args[:2]
+        if any(not isinstance(x, (torch.Tensor, int, float, complex)) for x in factors):
+            return result
+        (a, b), (c, d) = (_nonzero_parts(x, result) for x in factors)
+        summed = torch.stack([(a & c) | (b & d), (a & d) | (b & c)], -1)
+        parts = torch.view_as_real(result.resolve_conj())
+        limits = torch.finfo(parts.dtype)
+        rounding = (limits.eps * result.abs().unsqueeze(-1)).clamp_min(limits.tiny * limits.eps)
+        if self.cancels:
+            other = torch.where(parts.abs() <= 8 * rounding, self.zero, parts)
+        else:
+            other = parts + rounding * self.draw(parts).to(parts.dtype)
+        other = torch.where(summed & parts.isfinite() & other.isfinite(), other, parts)
+        return result.clone().copy_(torch.view_as_complex(other))
 
     def in_place_wider(self, func: Any, args: tuple, kwargs: dict) -> None:
         """An operation in place, of numbers that are kept in range."""

@@ -5,6 +5,7 @@ import torch
 import torch.nn.functional as F
 
 from tests.fuzz import judge, tensors
+from tests.fuzz.compare import different
 from tests.fuzz.judge import another_attention, broken_noise
 from tests.fuzz.judged.test_noise import draws
 from tests.fuzz.kinds.control_flow import in_python
@@ -111,3 +112,20 @@ def test_digamma_near_its_zero_has_the_rounding_of_its_terms():
     found = torch.stack(draws(torch.digamma, x))
     assert (found.amax(0) - found.amin(0)).max() >= 8e-16
     assert (found - torch.digamma(x)).abs().max() < 3e-15
+
+
+@pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128], ids=str)
+def test_parts_of_complex_products_are_rounded_as_the_number_is(dtype):
+    """A part that cancels has any sign, or is zero; one that is a sum of zeros stays, and so does a number of normal size but for its last bits."""
+    tiny = torch.finfo(dtype).tiny
+    x = torch.tensor([1.5 + 0.75j, complex(tiny, 0), 2, 3j, 1.5 + 0.75j], dtype=dtype)
+    y = torch.tensor([1.5 + 0.75j, complex(-tiny, 0.1), 5, 4j, 0.3 - 2j], dtype=dtype)
+    eager, found = x / y, draws(lambda x: x / y, x)
+    other = torch.view_as_real(eager.clone())
+    other[0, 1], other[1, 0] = -torch.finfo(dtype).tiny, 0.0
+    assert not different(eager, torch.view_as_complex(other), found).any()
+    assert different(eager, torch.view_as_complex(-other).conj().resolve_conj(), found)[2:].all()
+    assert different(eager, eager * (1 + 100 * torch.finfo(dtype).eps), found)[4]
+    sums = draws(lambda x: 1 / torch.addcdiv(torch.full_like(x, -1), x, x), x[:1])
+    assert any(s.isinf().any() or s.isnan().any() for s in sums)
+    assert all(s.isfinite().all() for s in draws(lambda x: 1 / torch.addcdiv(torch.ones_like(x), x, x), x[:1]))
