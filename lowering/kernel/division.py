@@ -9,7 +9,7 @@ from mlirc.dialects.core import symbols
 from mlirc.dialects.core.symbols import Expr, Int, symbol
 from mlirc.lowering.kernel.nodes import Kernel, Linear, is_dim, linear_form, recompute_dims
 
-SHORTEST = 8  # a part of fewer elements would leave most lanes of a vector idle
+SHORTEST = 5  # a part of fewer elements would leave most lanes of a vector idle
 
 
 def divide_axes(kernel: Kernel) -> None:

@@ -21,6 +21,7 @@ from mlirc.dialects.core.tensor_types import TensorInfo, info_of, opmath, type_o
 
 aten = torch.ops.aten
 MOST_WINDOWS = 16  # that an element is asked about in, for a gradient
+MOST_PICKED = 4  # the largest stride at which vectors are picked out of others (lowering/kernel/axes.py)
 LARGEST_WINDOW = 64  # elements; unrolled, a larger one makes a long kernel for no gain over ATen's loop
 
 
@@ -53,6 +54,24 @@ class Windows:
                     mask = both(k, mask, k.lt(k.size(at[d]), k.size(self.x.shape[d])))
             yield at, mask
 
+    def are_rows(self):
+        """Whether windows lie apart in memory's order, more than a few elements from one to the next: a vector of neighbouring windows would be
+        gathered element by element, where one along a window's row is a load."""
+        step, row = self.stride[-1], self.window[-1]
+        return self.x.stride[-1] == 1 and self.dilation[-1] == 1 and MOST_PICKED < row <= step
+
+    def inner_element(self, k):
+        """Like one of `elements`, the one that the kernel's inner dimensions count."""
+        at, mask = list(k.dims[: self.x.rank]), None
+        for j, d in enumerate(self.pooled):
+            at[d] = k.dims[d] * self.stride[j] + k.inner_dims[j] * self.dilation[j] - self.padding[j]
+            if self.padding[j]:
+                mask = both(k, mask, k.ge(k.size(at[d]), 0))
+            apart = (self.window[j] - 1) * self.dilation[j] - self.padding[j]
+            if not known_nonnegative(self.x.shape[d] - 1 - self.last_start(j, d) - apart):
+                mask = both(k, mask, k.lt(k.size(at[d]), k.size(self.x.shape[d])))
+        return at, mask
+
     def last_start(self, j, d):
         return (self.result.shape[d] - 1) * self.stride[j]
 
@@ -82,7 +101,9 @@ class Windows:
                 place = k.dims[d] + self.padding[j]
                 at[d] = symbols.floordiv(place, step) - back[j]  # of the last that starts before, or of an earlier one
                 before.append(symbols.mod(place, step) + back[j] * step)
-                mask = both(k, mask, k.lt(k.size(at[d]), k.size(self.result.shape[d])))
+                last = symbols.floordiv(self.x.shape[d] - 1 + self.padding[j], step) - back[j]
+                if not known_nonnegative(self.result.shape[d] - 1 - last):
+                    mask = both(k, mask, k.lt(k.size(at[d]), k.size(self.result.shape[d])))
                 if back[j]:
                     mask = both(k, mask, k.ge(k.size(at[d]), 0))
                 if exactly and (back[j] + 1) * step - 1 > apart:
@@ -196,15 +217,20 @@ class AvgPool(Pool, name="avg_pool"):
     def kernel(make, op):
         x, info = op.operands[0], info_of(op.results[0])
         windows, divisor = Windows(op), attribute_value(op.attributes["divisor"])
-        k = make(info.shape, label="avg_pool")
-        total = k.constant(0.0, opmath(info.dtype))
-        for at, mask in windows.elements(k):
-            total = k.add(total, k.read(x, at, mask=mask))
+        if windows.are_rows():
+            k = make(info.shape, windows.window, label="avg_pool")
+            at, mask = windows.inner_element(k)
+            total = k.reduce("sum", k.read(x, at, mask=mask))
+        else:
+            k = make(info.shape, label="avg_pool")
+            total = k.constant(0.0, opmath(info.dtype))
+            for at, mask in windows.elements(k):
+                total = k.add(total, k.read(x, at, mask=mask))
         if divisor in ("window", "inside"):
-            count = windows.counted(k.dims, divisor == "window")
+            count = windows.counted(k.parallel_dims, divisor == "window")
         else:
             count = int(divisor)
-        return k.finish([(k.div(total, number(k, count, info.dtype)), k.dims, info)])
+        return k.finish([(k.div(total, number(k, count, info.dtype)), k.parallel_dims, info)])
 
 
 class AvgPoolBackward(Op, name="avg_pool_backward", traits=[ext.Pure]):
@@ -231,7 +257,7 @@ class AvgPoolBackward(Op, name="avg_pool_backward", traits=[ext.Pure]):
             count = windows.counted(at, divisor == "window") if divisor in ("window", "inside") else int(divisor)
             part = k.read(grad, at, mask=mask)
             if not isinstance(count, int):
-                part = k.select(mask, k.div(part, number(k, count, info.dtype)), 0.0)
+                part = inside_or(k, k.div(part, number(k, count, info.dtype)), mask, 0.0)
             elif count != 1:
                 part = k.div(part, float(count))
             total = k.add(total, part)
