@@ -10,7 +10,7 @@ from mlirc.dialects.core.dialect import Composite, imports
 from mlirc.dialects.core.graph_builder import NotOurs
 from mlirc.dialects.core.import_arguments import count, need_floats, need_shape
 from mlirc.dialects.core.tensor_types import TensorInfo, info_of, opmath
-from mlirc.dialects.ops.rows.group_norm import append_ones, channel_gradients
+from mlirc.dialects.ops.rows.group_norm import across, channel_gradients
 from mlirc.dialects.ops.rows.layer_norm import affine, need_dtypes_of_norms
 from mlirc.dialects.ops.rows.reduction import mean, squeeze, steady_mean, sum_over
 
@@ -97,11 +97,6 @@ def wide(g, x):
 
 def all_but_channels(x):
     return tuple(d for d in range(info_of(x).rank) if d != 1)
-
-
-def across(g, v, x):
-    """A value for each channel, [C], as [C, 1, ...] to broadcast with `x`; a constant as it is."""
-    return append_ones(g, v, info_of(x).rank - 2) if info_of(v).rank else v
 
 
 @imports(aten._native_batch_norm_legit_functional.default)

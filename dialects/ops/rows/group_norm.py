@@ -15,6 +15,7 @@ from mlirc.dialects.ops.rows.layer_norm import affine, masked, moments
 from mlirc.dialects.ops.rows.reduction import squeeze
 
 aten = torch.ops.aten
+SHORT_RUN = 64  # channels of a group: so many are read well pixel by pixel
 
 
 class GroupNorm(Composite, name="group_norm"):
@@ -31,8 +32,14 @@ class GroupNorm(Composite, name="group_norm"):
 
     @staticmethod
     def expand(g, x, weight, bias, groups, eps):
-        shape = info_of(x).shape
-        x, weight, bias = (g.cast(v, opmath(info_of(x).dtype)) for v in (x, weight, bias))
+        given, shape = info_of(x), info_of(x).shape
+        x, weight, bias = (g.cast(v, opmath(given.dtype)) for v in (x, weight, bias))
+        if are_short_runs(given, groups):
+            middle, rstd, centre = moments_by_channels(g, x, groups, eps)
+            weight, bias = (across(g, v, x) for v in (weight, bias))
+            centre, scale = (append_ones(g, join(g, v, shape[:2]), len(shape) - 2) for v in (centre, rstd))
+            out = g.add(g.mul(g.mul(g.sub(x, centre), scale), weight), bias)
+            return out, first_of_group(g, middle), first_of_group(g, rstd)
         x = split(g, x, 1, groups)
         dims = tuple(range(2, info_of(x).rank))
         middle, rstd, centre = moments(g, x, dims, eps)
@@ -73,6 +80,74 @@ class GroupNormBackward(Composite, name="group_norm_backward"):
         others = (0, *range(3, rank))
         dweight, dbias = (squeeze(g, sum_kept(g, v, (0,)), others) for v in (along, bare))
         return dx, join(g, dweight, shape[1:2], 0), join(g, dbias, shape[1:2], 0)
+
+
+def are_short_runs(info, groups):
+    """Whether a group's channels lie side by side in each pixel, and are few: a row that goes over them and the pixels is 8 elements here and 8
+    there. Of numbers that float64 has the digits for, and where each channel has a first element."""
+    each, points = info.shape[1] // groups, symbols.product(info.shape[2:])
+    few = info.stride[1] == 1 and 1 < each < SHORT_RUN and info.rank > 2
+    return few and info.device == "cpu" and opmath(info.dtype) != torch.float64 and symbols.known_positive(points)
+
+
+def moments_by_channels(g, x, groups, eps):
+    """Like `moments` (layer_norm.py), [N, groups, C/groups], equal for a group's channels, so that who reads them goes over all channels at once.
+
+    Sums of each channel come first, which read x once and in its order: of its elements, and of the squares of their differences from the
+    first one, in float64 (squares_in_one_pass in reduction.py says why these have the digits). A group's squares are those of its channels
+    and what the channels' means differ by.
+    """
+    info = info_of(x)
+    dims, each = tuple(range(2, info.rank)), info.shape[1] // groups
+    points = g.size(symbols.product(info.shape[2:]), torch.float64)
+    wide, first = g.cast(x, torch.float64), g.cast(first_elements(g, x), torch.float64)
+    rest = g.sub(wide, first)
+    sums, squares = g.reduce("sum", wide, dims, True), g.reduce("sum", g.mul(rest, rest), dims, True)
+    means = g.div(sums, points)
+    apart = g.sub(means, first)
+    squares = g.maximum(g.sub(squares, g.mul(g.mul(apart, apart), points)), 0.0)
+    means, squares = (for_each_channel(g, v, groups) for v in (means, squares))
+    middle = g.div(g.reduce("sum", means, (3,), True), float(each))
+    apart = g.sub(means, middle)
+    total = g.reduce("sum", g.add(squares, g.mul(g.mul(apart, apart), points)), (3,), True)
+    variance = g.cast(g.div(total, g.mul(points, float(each))), info.dtype)
+    rstd, middle = g.rsqrt(g.add(variance, eps)), g.cast(middle, info.dtype)
+    rstd, middle = (squeeze(g, v, (3,)) for v in (rstd, middle))
+    return middle, rstd, g.select(g.eq(rstd, 0.0), 0.0, middle)
+
+
+def first_elements(g, x):
+    """The first element of each channel, [N, C, 1, ...]."""
+    info = info_of(x)
+    ones = (1,) * (info.rank - 2)
+    return g.view(
+        x,
+        (*info.shape[:2], *ones),
+        info.stride,
+        [symbols.symbol("d0"), symbols.symbol("d1"), *map(int, "0" * len(ones))],
+    )
+
+
+def for_each_channel(g, x, groups):
+    """A number for each channel, [N, C, 1, ...] in its order, as rows [N, groups, C/groups, C/groups]: that of a group for each of its channels."""
+    info = info_of(x)
+    each = info.shape[1] // groups
+    d = [symbols.symbol(f"d{k}") for k in range(4)]
+    index = [d[0], d[1] * each + d[3], *[0] * (info.rank - 2)]
+    return g.view(
+        x, (info.shape[0], groups, each, each), (info.stride[0], info.stride[1] * each, 0, info.stride[1]), index
+    )
+
+
+def first_of_group(g, x):
+    """What is equal for a group's channels, [N, groups, C/groups], for each group."""
+    info = info_of(x)
+    return g.view(x, info.shape[:2], info.stride[:2], [symbols.symbol("d0"), symbols.symbol("d1"), 0])
+
+
+def across(g, v, x):
+    """A value for each channel, [C], as [C, 1, ...] to broadcast with `x`; a constant as it is."""
+    return append_ones(g, v, info_of(x).rank - 2) if info_of(v).rank else v
 
 
 def split(g, x, dim, groups):

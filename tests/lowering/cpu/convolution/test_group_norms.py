@@ -77,3 +77,25 @@ def test_nothing_is_copied_to_another_order(groups):
     assert not [k for k in graph["kernels"] if set(k["ops"]) <= {"copy"}]
     sums = [k for k in graph["kernels"] if "reduce" in k["ops"] and "lt" not in k["ops"]]
     assert len(sums) == (2 if groups == 1 else 8), [k["ops"] for k in graph["kernels"]]
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("shape", [(2, 16, 9, 7), (3, 24, 1, 1), (1, 12, 1, 33), (0, 8, 3, 3), (2, 12, 3, 4, 5)])
+def test_groups_of_few_channels(shape, dtype, dynamic):
+    """Alone, with rows far from 0, of which a sum of squares in float32 would keep no digit."""
+    layout = torch.channels_last if len(shape) == 4 else torch.channels_last_3d
+    x = (torch.randn(shape) + torch.arange(shape[1]).view(-1, *[1] * (len(shape) - 2)) * 200).to(dtype)
+    x = x.contiguous(memory_format=layout)
+    parameters = torch.randn(shape[1]).to(dtype), torch.randn(shape[1]).to(dtype)
+    for weight, bias in (parameters, (None, None), (parameters[0], None)):
+        norm = lambda x, w=weight, b=bias: nn.functional.group_norm(x, 4, w, b)
+        given = [v.double() if v is not None else None for v in (weight, bias)]
+        exact = nn.functional.group_norm(x.double(), 4, *given)
+        torch._dynamo.reset()
+        found = torch.compile(norm, backend="mlirc", dynamic=dynamic, options={"cache": False, "fallback": "error"})(x)
+        eager = norm(x)
+        assert found.stride() == eager.stride() and found.dtype == eager.dtype
+        if exact.numel():
+            limit = 2 * (eager - exact).abs().max() + 2 * max(torch.finfo(dtype).eps, 1e-13) * exact.abs().max()
+            assert (found - exact).abs().max() <= limit
