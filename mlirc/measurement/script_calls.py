@@ -18,6 +18,7 @@ import torch
 from mlirc.frontend.torch_compat.dynamo.trees import tree_leaves, tree_map
 
 COMMON = ("fullgraph", "dynamic")  # arguments of torch.compile that hold under any backend
+EXPLAIN = "mlirc.frontend.explain.explain"  # its backend compiles: scripts read what it found
 
 
 class ScriptError(ValueError):
@@ -108,7 +109,7 @@ def as_main(path: str, arguments: Sequence[str]) -> Iterator[None]:
 
 @contextmanager
 def noting(calls: dict[Any, ScriptCall]) -> Iterator[None]:
-    """torch.compile gives, within, what notes its calls and runs in eager."""
+    """torch.compile gives, within, what notes its calls and runs in eager; to `mlirc.explain`, what notes them and is compiled."""
     real = torch.compile
 
     def compile(model: Callable | None = None, **given: Any) -> Any:
@@ -116,7 +117,11 @@ def noting(calls: dict[Any, ScriptCall]) -> Iterator[None]:
             return lambda function: compile(function, **given)
         if given.get("disable"):
             return real(model, **given)
-        noted = noting_function(model, {k: v for k, v in given.items() if k in COMMON and v is not None}, calls)
+        explained = getattr(given.get("backend"), "__module__", "") == EXPLAIN
+        run = real(model, **given) if explained else model
+        noted = noting_function(model, run, {k: v for k, v in given.items() if k in COMMON and v is not None}, calls)
+        if explained:
+            return noted
         if not isinstance(model, torch.nn.Module):
             return functools.update_wrapper(noted, model)
         module = real(model, backend="eager")  # scripts ask for its parameters and state
@@ -130,7 +135,9 @@ def noting(calls: dict[Any, ScriptCall]) -> Iterator[None]:
         torch.compile = real
 
 
-def noting_function(function: Callable, arguments: dict[str, Any], calls: dict[Any, ScriptCall]) -> Callable:
+def noting_function(
+    function: Callable, run: Callable, arguments: dict[str, Any], calls: dict[Any, ScriptCall]
+) -> Callable:
     def noted(*args: Any, **kwargs: Any) -> Any:
         grad = torch.is_grad_enabled()
         leaves = [
@@ -142,6 +149,6 @@ def noting_function(function: Callable, arguments: dict[str, Any], calls: dict[A
             calls[key].count += 1
         else:
             calls[key] = ScriptCall(function, tree_map(copied, args), tree_map(copied, kwargs), arguments, grad)
-        return function(*args, **kwargs)
+        return run(*args, **kwargs)
 
     return noted

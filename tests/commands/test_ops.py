@@ -93,3 +93,15 @@ def test_what_is_wrong_is_one_line(script, tmp_path):
     assert "IndexError" in bad("ops", "--missing", script)
     assert "go with --missing" in bad("ops", "--ops", "add", code=2)
     assert "mlirc.exp" in good("ops").stdout
+
+
+@pytest.mark.parametrize("command", [("ops", "--missing"), ("profile", "--threads", "1")], ids=" ".join)
+def test_a_script_reads_what_explain_found(command, tmp_path):
+    file = tmp_path / "explained.py"
+    file.write_text(
+        "import torch, mlirc\n"
+        "found = mlirc.explain(lambda x: torch.special.bessel_j0(x).sum(0))(torch.randn(4, 4))\n"
+        "print('the kind is', found.data['graphs'][0]['kind'])\n"
+    )
+    out = good(*command, file).stdout
+    assert "the kind is inference" in out and "bessel_j0" in out
