@@ -249,10 +249,20 @@ LIST_OPS = frozenset(
 
 def create(name: str, operands: list, results: list, attributes: dict[str, Any] | None = None, regions: int = 0) -> Any:
     """A new `mlirc.NAME` (or `mlircx.NAME`) at the insertion point: faster than the generated constructors, which bind a signature.
-    Raises ValueError where the dialect has no such op."""
+    Raises ValueError where the dialect has no such op, TypeError where an operand is no value, or a result no type."""
     made = {key: make_attribute(value) for key, value in attributes.items()} if attributes else None
     prefix = "mlircx" if name in LIST_OPS else "mlirc"
-    op = ir.Operation.create(f"{prefix}.{name}", results=results, operands=operands, attributes=made, regions=regions)
+    try:
+        op = ir.Operation.create(
+            f"{prefix}.{name}", results=results, operands=operands, attributes=made, regions=regions
+        )
+    except (TypeError, ValueError) as error:
+        values = [x for x in operands if not isinstance(x, (ir.Value, ir.Operation, ir.OpView))]
+        types = [x for x in results if not isinstance(x, ir.Type)]
+        for wrong, what in ((values, "operand {} of '{}' is no value"), (types, "result {} of '{}' is no type")):
+            if wrong:
+                raise TypeError(f"create: {what.format(repr(wrong[0]), f'{prefix}.{name}')}") from error
+        raise
     made_op = op.opview
     if type(made_op) is ir.OpView:
         op.erase()

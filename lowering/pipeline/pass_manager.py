@@ -98,7 +98,7 @@ def passes() -> dict[str, type]:
     files = pkgutil.walk_packages(folder.__path__, f"{folder.__name__}.")
     modules = [importlib.import_module(file.name) for file in files]
     classes = [value for module in modules for value in vars(module).values() if is_pass(value, module.__name__)]
-    classes += [entry.load() for entry in _others()]
+    classes += [_of_package(entry) for entry in _others()]
     for cls in classes:
         if cls.name in found and found[cls.name] is not cls:
             raise PipelineError(
@@ -129,6 +129,22 @@ def to_import(name: str) -> str | None:
 
 def register(cls: type) -> type:
     """Decorator: add a pass for this process, as if its file stood in lowering/passes/. Raises TypeError for what is none."""
+    passes()[_checked(cls).name] = cls
+    return cls
+
+
+def _of_package(entry: Any) -> type:
+    """The pass that an entry point of another package names. Raises PipelineError where there is none."""
+    try:
+        return _checked(entry.load())
+    except Exception as error:
+        raise PipelineError(
+            f"the entry point '{entry.name} = {entry.value}' of mlirc.passes gives no pass: {type(error).__name__}: {error}"
+        ) from error
+
+
+def _checked(cls: Any) -> Any:
+    """Raises TypeError for what is no pass."""
     name = getattr(cls, "name", None)
     if not (isinstance(cls, type) and is_dataclass(cls) and isinstance(name, str) and hasattr(cls, "run")):
         called = getattr(cls, "__name__", repr(cls))
@@ -136,7 +152,6 @@ def register(cls: type) -> type:
     for key in ("takes", "gives"):
         if (form := getattr(cls, key, None)) is not None and form not in STAGES:
             raise TypeError(f"{cls.__name__}.{key}: {unknown('form', str(form), STAGES)}")
-    passes()[name] = cls
     return cls
 
 

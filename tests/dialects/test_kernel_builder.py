@@ -76,3 +76,15 @@ def test_a_value_of_another_dtype_cannot_be_written(module):
 def test_an_unknown_op_is_named(module):
     with pytest.raises(AttributeError, match=r"no elementwise op mlirc\.frobnicate"):
         KernelBuilder(()).frobnicate(1)
+
+
+@pytest.mark.parametrize(
+    ("operands", "results", "message"),
+    [
+        ([None], [], "operand None of 'mlirc.add' is no value"),
+        ([], ["f32"], "result 'f32' of 'mlirc.add' is no type"),
+    ],
+)
+def test_what_is_no_value_or_no_type_is_named(module, operands, results, message):
+    with pytest.raises(TypeError, match=message):
+        create("add", operands, results)

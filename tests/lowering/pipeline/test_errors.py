@@ -1,6 +1,6 @@
 """What goes wrong says so: which pass, which op, which line of the user's, and a file that fails in the same way."""
 
-import importlib
+import importlib.metadata
 import logging
 import re
 import runpy
@@ -22,6 +22,8 @@ from mlirc.dialects.core.dialect import IMPORTS, load_ops
 from mlirc.frontend import statistics
 from mlirc.frontend.driver import verification
 from mlirc.lowering.module.errors import UnsupportedByPass
+from mlirc.lowering.pipeline import pass_manager
+from mlirc.lowering.pipeline.parser import PipelineError
 from mlirc.lowering.pipeline.pass_manager import passes, register, to_import
 
 
@@ -389,3 +391,29 @@ def test_devices():
     with torch.no_grad():
         assert compiled(fn)(torch.ones(2)).device.type == "meta"
     assert sum(statistics.fallbacks.values()) == 2
+
+
+WRONG_ENTRIES = {
+    "no_such_module:P": "ModuleNotFoundError: No module named 'no_such_module'",
+    "mlirc.passes:NoPass": "AttributeError: .*NoPass",
+    "collections:OrderedDict": "TypeError: OrderedDict is no pass",
+    f"{__name__}:TakesNoForm": "TypeError: TakesNoForm.takes: .*'kernels'",
+}
+
+
+@dataclass(frozen=True)
+class TakesNoForm:
+    name = "takes-no-form"
+    takes = "kernels"
+
+    def run(self, function, ledger):
+        pass
+
+
+@pytest.mark.parametrize("value", WRONG_ENTRIES)
+def test_an_entry_point_that_gives_no_pass_is_named(value, monkeypatch):
+    entry = importlib.metadata.EntryPoint("mine", value, "mlirc.passes")
+    monkeypatch.setattr(pass_manager, "_others", lambda: [entry])
+    wrong = f"entry point 'mine = {re.escape(value)}' of mlirc.passes gives no pass: {WRONG_ENTRIES[value]}"
+    with pytest.raises(PipelineError, match=wrong):
+        passes.__wrapped__()  # those of the other tests stay registered
