@@ -12,7 +12,7 @@ from mlirc.lowering.cpu.matmul.function import GemmWriter, panel_width
 from mlirc.lowering.cpu.matmul.match import Gemm
 from mlirc.lowering.cpu.matmul.tile import most_rows
 from mlirc.lowering.cpu.matmul.tile_rows import split_rows
-from mlirc.lowering.cpu.matmul.transposed import TransposedWriter
+from mlirc.lowering.cpu.matmul.transposed import TransposedWriter, has_row_alone
 from mlirc.lowering.kernel.typical_sizes import typical
 from mlirc.lowering.target import CpuTarget
 
@@ -55,4 +55,5 @@ def fill_panels(gemm: Gemm, target: CpuTarget) -> bool:
         return True
     lanes = target.vector_bytes // 4
     full = split_rows(rows, most_rows(target, width // lanes))[0]
+    rows -= has_row_alone(gemm, target)
     return -(-rows // lanes) * lanes <= -(-rows // full) * full + PACKED_ROWS

@@ -10,42 +10,73 @@ for part of the panels of rows:                 threads split the columns, or th
       transpose the tile, epilogue over it      from scratch that is still in the L1 cache
 
 A long k is cut into blocks, with one such pass each. Then the tiles are kept in memory between the blocks.
+
+The last row of one more than whole vectors, as of the 49 pixels of a 7x7 image, is not packed: it is multiplied in place, with k along the
+lanes, because a vector that holds one row takes as long as a full one.
 """
 
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import torch
 
+from mlirc.dialects.core import symbols
+from mlirc.dialects.core.symbols import Int
 from mlirc.lowering.cpu.emitter.addresses import (
     BYTE,
     F32,
+    PTR,
     advance,
+    call,
+    choose_address,
     lanes_below,
     load_floats,
     load_scalar,
     store_floats,
     store_scalar,
+    whole_vectors,
 )
+from mlirc.lowering.cpu.emitter.emitter import VectorEmitter
+from mlirc.lowering.cpu.emitter.register_transpose import lane_sums
 from mlirc.lowering.cpu.emitter.scope import Range
 from mlirc.lowering.cpu.math.builder import Value
+from mlirc.lowering.cpu.matmul.accumulators import rank_one_update, unrolled_sums
 from mlirc.lowering.cpu.matmul.column_blocks import ColumnBlockWriter
 from mlirc.lowering.cpu.matmul.factors import Floats, Pairs
 from mlirc.lowering.cpu.matmul.function import panel_width
 from mlirc.lowering.cpu.matmul.match import Gemm
 from mlirc.lowering.cpu.matmul.panel_groups import Groups
 from mlirc.lowering.cpu.matmul.prefetch import RUN, Fetch, Runs, fetches
-from mlirc.lowering.cpu.matmul.tile import GemmTile, Loop, most_rows
+from mlirc.lowering.cpu.matmul.tile import GemmTile, Loop, most_rows, registers
 from mlirc.lowering.cpu.matmul.tile_rows import best_block
 from mlirc.lowering.cpu.matmul.transposes import transpose_tile
 from mlirc.lowering.target import CpuTarget
 
 WHOLE_K = 1024  # the largest K that is not cut into blocks
 K_BLOCK = 256
+FEW_BLOCKS = 16  # with fewer column blocks than these a block is one tile, for threads to have equal parts
+COLUMNS_ALONE, SUMS_ALONE = (
+    4,
+    8,
+)  # that a row alone is multiplied by at a time, and the accumulators that hide an FMA's latency
 PANEL_BYTES = 800 << 10  # of packed rows
 TILE_BYTES = 448 << 10  # of the tiles that are kept between blocks of k
 GROUPS = 32  # into which the column blocks are grouped, for threads to take
 # An L1 cache keeps WAYS columns that are a multiple of CONFLICT bytes apart, and no more: they fall into the same sets.
 WAYS, CONFLICT = 4, 4096
+
+
+def has_row_alone(gemm: Gemm, target: CpuTarget) -> bool:
+    """Whether whole vectors of float32 rows, contiguous along k, leave one."""
+    rows, lanes = gemm.m_size, target.vector_bytes // 4
+    return isinstance(rows, int) and rows > lanes and rows % lanes == 1 and gemm.ka == 1 and gemm.dtype == F32
+
+
+def rows_of_panel(gemm: Gemm, target: CpuTarget) -> int:
+    """Rows of a panel: as wide as panels of columns are, or wider where that leaves no panel partly empty, as of 48 rows and one."""
+    widest, lanes = panel_width(target), target.vector_bytes // 4
+    three = registers(target) == 32 and has_row_alone(gemm, target) and (gemm.m_size - 1) % (3 * lanes) == 0
+    return max(widest, 3 * lanes) if three else widest
 
 
 class TransposedWriter(ColumnBlockWriter):
@@ -56,15 +87,21 @@ class TransposedWriter(ColumnBlockWriter):
     room     `steps` rounded up to vectors: the length along k of a packed panel
     part     panels that are packed at a time
     wait     column blocks whose tiles are kept between blocks of k
+    alone    whether the last row is a panel of its own, which is not packed
     copies   whether columns are copied before they are read
     fetches  whether tiles prefetch the next column block, which is contiguous: with AVX-512
     """
 
     def __init__(self, gemm: Gemm, name: str, target: CpuTarget):
         super().__init__(gemm, name, target)
-        self.panel = panel_width(target)
+        self.panel = rows_of_panel(gemm, target)
+        self.alone = has_row_alone(gemm, target)
         self.full = best_block(gemm.n_size, most_rows(target, self.panel // self.lanes))
         self.block_columns = self.full * max(1, self.lanes // self.full)
+        if self.alone and self.panels() == 2:  # threads split the columns alone
+            self.fewest = 0
+            if self.column_blocks < FEW_BLOCKS:
+                self.block_columns = self.full
         k = self.steps_in_all
         self.is_one_k_block = isinstance(k, int) and k <= WHOLE_K
         self.steps = k if isinstance(k, int) and self.is_one_k_block else K_BLOCK
@@ -166,6 +203,7 @@ class TransposedWriter(ColumnBlockWriter):
         """Multiplies these column blocks by these panels, over `steps` elements from `k` on; `tile(column_block, panel)` is the
         address of a tile."""
 
+        self.at_step = k
         with self.e.each(*column_blocks) as number:
             a, along = self.columns(number, k, steps)
 
@@ -179,19 +217,28 @@ class TransposedWriter(ColumnBlockWriter):
     # ---- tiles
 
     def rows_of(self, panel: Value) -> Value:
-        """The number of rows in this panel and all after it."""
-        return self.e.index.sub(self.m, self.e.index.mul(panel, self.e.i64(self.panel)))
+        """The number of packed rows in this panel and all after it."""
+        packed = self.e.integer(self.packed_rows)
+        return self.e.index.sub(packed, self.e.index.mul(panel, self.e.i64(self.panel)))
+
+    def panels(self) -> Int:
+        return symbols.floordiv(self.packed_rows + self.panel - 1, self.panel) + self.alone
+
+    @property
+    def packed_rows(self) -> Int:
+        return self.p.m_size - 1 if self.alone else self.p.m_size
+
+    def is_alone(self, panel: Value) -> Value:
+        """Whether this panel is the last row, which is not packed."""
+        return self.e.index.lt(self.rows_of(panel), self.e.i64(1))
 
     def widths(self) -> list[int]:
         """The numbers of rows for which tiles are generated, largest first: those that a panel of this matmul needs."""
         all_ = [self.panel, 16, 8] if self.lanes >= 8 else [self.panel, self.lanes]
-        if not isinstance(self.p.m_size, int):
+        packed = self.packed_rows
+        if not isinstance(packed, int):
             return all_
-        needed = {
-            min(w for w in all_ if w >= rows)
-            for rows in (min(self.p.m_size, self.panel), self.p.m_size % self.panel)
-            if rows
-        }
+        needed = {min(w for w in all_ if w >= rows) for rows in (min(packed, self.panel), packed % self.panel) if rows}
         return sorted(needed, reverse=True)
 
     def next_columns(self, column_block: Value, column_blocks: Range, panel: Value, panels: Range) -> Fetch:
@@ -201,7 +248,10 @@ class TransposedWriter(ColumnBlockWriter):
         after = b.minimum(b.select(b.lt(after, column_blocks[1]), after, self.then), e.i64(self.column_blocks - 1))
         start, _ = self.address_of(after, e.i64(0))
         runs = Runs(start, e.i64(RUN), e.i64(-(-4 * self.block_columns * self.along // RUN)))
-        return runs.part(e, b.sub(panel, panels[0]), b.sub(panels[1], panels[0]), self.steps)
+        count = b.sub(panels[1], panels[0])
+        if self.alone:  # that panel asks for nothing
+            count = b.maximum(b.sub(b.minimum(panels[1], e.integer(self.panels() - 1)), panels[0]), e.i64(1))
+        return runs.part(e, b.sub(panel, panels[0]), count, self.steps)
 
     def tiles_of(
         self,
@@ -215,9 +265,50 @@ class TransposedWriter(ColumnBlockWriter):
         fetch: Fetch | None = None,
     ) -> None:
         """Multiplies a column block by a panel of rows, with a tile as wide as the rows and columns that are left need."""
-        for width in self.fitting(self.rows_of(panel), self.widths()):
-            for size in self.whole_or_rest(column_block):
-                self.calls(size, width, a, along, rows, to, steps, fetch)
+        for alone in self.e.either(self.is_alone(panel)) if self.alone else [False]:
+            if alone:
+                for size in self.whole_or_rest(column_block):
+                    self.multiply_alone(size, a, to, steps)
+                continue
+            for width in self.fitting(self.rows_of(panel), self.widths()):
+                for size in self.whole_or_rest(column_block):
+                    self.calls(size, width, a, along, rows, to, steps, fetch)
+
+    def multiply_alone(self, size: int, a: Value, to: Value, steps: Value) -> None:
+        """to[j] = the last row times column j of so many from `a` on; or += with several blocks of k."""
+        e, b = self.e, self.e.index
+        row, apart = self.rows_from()
+        row = advance(e, row, b.mul(b.sub(self.m, e.i64(1)), apart), BYTE)
+        row, first = advance(e, row, self.at_step), 0
+        while first < size:
+            columns = COLUMNS_ALONE if size - first >= COLUMNS_ALONE else 1
+            places = (row, advance(e, a, first * self.along), advance(e, to, first))
+            arguments = [*((x, PTR) for x in places), (steps, "i64")]
+            call(e, f"dots_alone{columns}", arguments, partial(self.write_dots_alone, columns))
+            first += columns
+
+    def write_dots_alone(self, columns: int, e: VectorEmitter, parameters: list[Value]) -> None:
+        row, a, to, steps = parameters
+        wide = e.builder(F32, True)
+        whole = whole_vectors(e, steps)
+
+        def add(k: Value, sums: list[Value], mask: Value | None = None) -> list[Value]:
+            x = load_floats(e, advance(e, row, k), mask=mask)
+            given = [advance(e, advance(e, a, self.along * j), k) for j in range(columns)]
+            columns_there = [load_floats(e, address, mask=mask) for address in given]
+            return rank_one_update([x], columns_there, sums, wide.fma)
+
+        def rest(k: Value, sums: list[Value]) -> list[Value]:
+            return add(k, sums, lanes_below(e, e.index.sub(steps, k)))
+
+        zeros = [wide.constant(0.0, F32)] * columns
+        sums = unrolled_sums(e, (e.i64(0), whole), self.lanes, zeros, SUMS_ALONE // columns, add)
+        sums = e.loop(whole, steps, e.i64(self.lanes), sums, [wide.type_text(F32)] * columns, rest)
+        total, type_ = lane_sums(e, sums)
+        if not self.is_one_k_block:
+            before = e.index.emit(f"llvm.load {to} {{alignment = 4 : i64}} : !llvm.ptr -> {type_}", F32)
+            total = e.index.emit(f"arith.addf {before}, {total} : {type_}", F32)
+        e.lines.append(f"llvm.store {total}, {to} {{alignment = 4 : i64}} : {type_}, !llvm.ptr")
 
     def fitting(self, left: Value, widths: list[int]) -> Iterator[int]:
         """Branches on the number of rows left; yields, in each branch, the narrowest of `widths` that holds them."""
@@ -255,16 +346,20 @@ class TransposedWriter(ColumnBlockWriter):
         """Transposes a tile, and runs the epilogue over it, row by row."""
         e, b = self.e, self.e.index
         size, transposed = self.columns_of(column_block), e.env["transposed"]
-        count = b.minimum(self.rows_of(panel), e.i64(self.panel))
+        packed = count = b.minimum(self.rows_of(panel), e.i64(self.panel))
 
-        with e.each(0, count, self.lanes) as row:
+        with e.each(0, packed, self.lanes) as row:
             to = advance(e, transposed, b.mul(row, e.i64(4 * self.lanes)), BYTE)
             source = advance(e, tile, b.mul(row, e.i64(4)), BYTE)
             transpose_tile(
                 e, F32, source, e.i64(4 * self.panel), b.sub(size, e.i64(1)), e.i64(self.lanes), to, 4 * self.lanes
             )
+        if self.alone:  # its sums lie along the columns
+            transposed = choose_address(e, self.is_alone(panel), tile, transposed)
+            count = b.maximum(packed, e.i64(1))
         with e.each(0, count) as number:
-            self.bind_row(b.add(b.mul(panel, e.i64(self.panel)), number))
+            row = b.add(b.mul(panel, e.i64(self.panel)), number)
+            self.bind_row(b.minimum(row, b.sub(self.m, e.i64(1))) if self.alone else row)
             line = advance(e, transposed, b.mul(number, e.i64(4 * self.lanes)), BYTE)
             self.epilogue(b.mul(column_block, e.i64(self.block_columns)), size, line)
 

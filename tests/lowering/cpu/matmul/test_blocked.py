@@ -93,6 +93,31 @@ def test_transposed_rows_are_packed_part_by_part(layout):
         check(kernel, m, 70, 1000, (layout, "rows"), threads=2, s0=m)
 
 
+@settings(max_examples=16, deadline=None)
+@given(
+    m=st.sampled_from([9, 17, 25, 33, 49, 65, 81, 97]),
+    n=st.sampled_from([5, 31, 72, 80, 161, 400]),
+    k=st.sampled_from([7, 16, 100, 960, 1027, 1152]),
+    rows=st.sampled_from(["rows", "far rows"]),
+    epilogue=st.sampled_from(EPILOGUES),
+    vector_bytes=st.sampled_from([0, 64, 64, 32]),
+    threads=st.integers(1, 3),
+)
+def test_a_row_after_whole_vectors(m, n, k, rows, epilogue, vector_bytes, threads):
+    """As of the 49 pixels of a 7x7 image: that row is not packed."""
+    torch.manual_seed(m + n + k)
+    check(product(m, n, k, (rows, "columns"), epilogue, vector_bytes), m, n, k, (rows, "columns"), epilogue, threads)
+
+
+def test_a_row_after_whole_vectors_that_is_not_finite():
+    x, w = torch.randn(49, 100), torch.randn(80, 100).t()
+    x[48, 3], w[7, 9] = float("inf"), float("nan")
+    out, kernel = torch.empty(49, 80), product(49, 80, 100, ("rows", "columns"), vector_bytes=64)
+    kernel([x, w, torch.empty(80), torch.empty(49, 80)], [out], threads=2)
+    exact = x.double() @ w.double()
+    torch.testing.assert_close(out.double(), exact, rtol=1e-4, atol=1e-4, equal_nan=True)
+
+
 @pytest.mark.parametrize("k", [768, 3072])
 def test_rows_that_fall_into_the_same_cache_lines(k):
     check(product(40, 200, k, ("rows", "columns")), 40, 200, k, ("rows", "columns"), threads=2)
