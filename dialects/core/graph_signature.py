@@ -10,6 +10,8 @@ from mlirc.dialects.core.dialect import attribute_value
 from mlirc.dialects.core.symbols import Int
 from mlirc.dialects.core.tensor_types import info_of
 
+GUARDS = "mlirc.guards"
+
 
 def bind_symbols(function: Any, inputs: Sequence[Any]) -> dict[str, int]:
     """The value of every symbol at these inputs: that of the argument for it, else of the first tensor's size that is the symbol, else
@@ -33,6 +35,11 @@ def bind_symbols(function: Any, inputs: Sequence[Any]) -> dict[str, int]:
 def argument_attributes(function: Any) -> list[Any]:
     """The attributes of each argument; [] where no argument has any."""
     return list(function.attributes["arg_attrs"]) if "arg_attrs" in function.attributes else []
+
+
+def guards_of(function: Any) -> tuple[Int, ...]:
+    """What PyTorch's guards make 0 or more at each run. Raises ValueError where it is no list of size expressions."""
+    return symbols.parse_list(attribute_value(function.attributes[GUARDS])) if GUARDS in function.attributes else ()
 
 
 def solve(bound: dict[str, int], expr: Int, value: int) -> None:

@@ -21,6 +21,7 @@ from mlirc.dialects.core import symbols
 from mlirc.dialects.core.bindings import func, ir
 from mlirc.dialects.core.dialect import IMPORTS, OPS, create
 from mlirc.dialects.core.graph_builder import GraphBuilder, NotOurs, UnequalSizes
+from mlirc.dialects.core.graph_signature import GUARDS
 from mlirc.dialects.core.symbols import Expr, Int
 from mlirc.dialects.core.tensor_types import TensorInfo, info_of, type_of
 from mlirc.frontend.errors import UnsupportedGraph
@@ -39,7 +40,15 @@ from mlirc.frontend.importer.locations import erase_from, location_of, mark
 from mlirc.frontend.importer.refused_dtypes import refused
 from mlirc.frontend.importer.regions import import_regions
 from mlirc.frontend.importer.shared_functions import SharedRegion, invoked
-from mlirc.frontend.importer.sizes import environment_of, guarded, is_ragged_size, size, storage_offset, tensor_info
+from mlirc.frontend.importer.sizes import (
+    environment_of,
+    guarantees,
+    guarded,
+    is_ragged_size,
+    size,
+    storage_offset,
+    tensor_info,
+)
 from mlirc.frontend.importer.triton_call import is_triton_kernel
 from mlirc.frontend.torch_compat.aot_autograd.higher_order import with_effects
 from mlirc.frontend.torch_compat.fake_tensors import storage_id
@@ -137,6 +146,9 @@ class GraphImporter:
             function = func.FuncOp("graph", (types, []))
         function.attributes["arg_attrs"] = ir.ArrayAttr.get([ir.DictAttr.get(a) for a in attributes])
         unknown = [ir.Location.unknown()] * len(nested)
+        bound = {name for n in self.known_sizes for name in symbols.free_symbols(n)}
+        if guards := guarantees(environment_of(self.gm), bound):
+            function.attributes[GUARDS] = ir.StringAttr.get(symbols.print_list(guards))
         block = function.add_entry_block([*map(location_of, nodes), *unknown])
         self.nested_constants = dict(zip(map(id, nested), list(block.arguments)[len(nodes) :], strict=True))
         for index, node in enumerate(nodes):

@@ -18,7 +18,14 @@ from weakref import WeakKeyDictionary
 import sympy
 from sympy.core.function import Application
 
-from mlirc.frontend.torch_compat.dynamo.symbolic_shapes import FloorDiv, Mod, ShapeEnv
+from mlirc.frontend.torch_compat.dynamo.symbolic_shapes import (
+    FloorDiv,
+    Max,
+    Min,
+    Mod,
+    ShapeEnv,
+    TensorPropertySource,
+)
 
 
 @dataclass
@@ -31,6 +38,7 @@ class SizeFacts:
     relations   sums that are 0
     simplest    expressions, and their simplest form (`simplest`)
     sizes       expressions, and the dialect's (sizes.py)
+    inequalities    expressions that are at least 0 (`inequalities`), where they have been asked for
     """
 
     guards: int
@@ -41,6 +49,7 @@ class SizeFacts:
     relations: list[Any]
     simplest: dict[Any, Any] = field(default_factory=dict)
     sizes: dict[Any, Any] = field(default_factory=dict)
+    inequalities: list[Any] | None = None
 
     def hold(self, environment: ShapeEnv) -> bool:
         """Whether the environment says nothing else by now."""
@@ -277,6 +286,78 @@ def _cancelled(total: Any, environment: ShapeEnv) -> Any:
         if common > 0 and not _is_of_data(atom) and environment.bound_sympy(atom).lower >= 1:
             total = sympy.expand(total / atom**common)
     return total
+
+
+def inequalities(environment: ShapeEnv) -> list[Any]:
+    """What the guards and the ranges of symbols say, as expressions that are at least 0 in every call; none of data.
+
+    Each guard stands for itself, not rewritten by others. Ranges have what guards say of one symbol. That a size is 2 or more goes without
+    saying: PyTorch makes graphs of their own for 0 and 1.
+    """
+    facts = facts_of(environment)
+    if facts.inequalities is not None:
+        return facts.inequalities
+    found: dict[Any, None] = {}
+    for guard in environment.guards:
+        for expr in _at_least_0(environment.replace(guard.expr), environment):
+            found |= {part: None for part in _plain(expr, environment) if len(part.free_symbols) > 1}
+    for name, known in environment.var_to_range.items():
+        sources = environment.var_to_sources.get(name, ())
+        low = 2 if any(isinstance(source, TensorPropertySource) for source in sources) else 0
+        if known.is_int and known.lower > low and known.lower.is_Integer:
+            found[name - known.lower] = None
+        if known.is_int and known.upper.is_Integer:
+            found[known.upper - name] = None
+    facts.inequalities = [expr for expr in found if not _is_of_data(expr)]
+    return facts.inequalities
+
+
+def _at_least_0(guard: Any, environment: ShapeEnv) -> Iterator[Any]:
+    """Expressions that are at least 0 where the guard holds; none for what no conjunction of inequalities says."""
+    if isinstance(guard, sympy.And):
+        for part in guard.args:
+            yield from _at_least_0(part, environment)
+    if not isinstance(guard, sympy.core.relational.Relational):
+        return
+    sides: Any = guard.args
+    above = sides[0] - sides[1]
+    if isinstance(guard, (sympy.Ge, sympy.Eq)):
+        yield above
+    if isinstance(guard, (sympy.Le, sympy.Eq)):
+        yield -above
+    if isinstance(guard, sympy.Gt):
+        yield above - 1
+    if isinstance(guard, sympy.Lt):
+        yield -above - 1
+    if isinstance(guard, sympy.Ne) and not above.has(Mod):
+        bounds = environment.bound_sympy(above)
+        if bounds.lower == 0:
+            yield above - 1
+        elif bounds.upper == 0:
+            yield -above - 1
+
+
+def _plain(expr: Any, environment: ShapeEnv) -> Iterator[Any]:
+    """Expressions without quotients, maxima and minima of which all are at least 0 where `expr` is; itself where there are none.
+
+    x//n + r    x + n*r              min(x, y) + r    x + r and y + r
+    r - x//n    n*r + n - 1 - x      r - max(x, y)    r - x and r - y
+    """
+    expr = sympy.expand(expr)
+    for atom, count in expr.as_coefficients_dict().items():
+        rest = expr - count * atom
+        if abs(count) != 1 or not isinstance(atom, Application) or rest.has(atom):
+            continue
+        args: Any = atom.args
+        if isinstance(atom, FloorDiv) and environment.bound_sympy(args[1]).lower >= 1:
+            x, n = args
+            yield from _plain(x + n * rest if count > 0 else n * rest + n - 1 - x, environment)
+            return
+        if isinstance(atom, Min if count > 0 else Max):
+            for x in args:
+                yield from _plain(count * x + rest, environment)
+            return
+    yield expr
 
 
 def _is_of_data(expr: Any) -> bool:

@@ -2,7 +2,7 @@
 
 import hashlib
 import operator
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from typing import Any
 
@@ -14,9 +14,10 @@ from mlirc.dialects.core import symbols
 from mlirc.dialects.core.symbols import NEGATIVE, Int
 from mlirc.dialects.core.tensor_info import DTYPE_TEXT, TensorInfo
 from mlirc.frontend.errors import UnsupportedGraph
-from mlirc.frontend.importer.size_equalities import facts_of, simplest
+from mlirc.frontend.importer.size_equalities import facts_of, inequalities, simplest
 from mlirc.frontend.torch_compat.dynamo.symbolic_shapes import FloorDiv, Max, Min, Mod, PythonMod, ShapeEnv
 from mlirc.frontend.torch_compat.dynamo.trees import tree_leaves
+from mlirc.lowering.verify.assignments import related
 
 SHORT = 1024
 """What a fraction's numerator and denominator are below, so that a float holds it times any size."""
@@ -256,6 +257,21 @@ def _one_info(dtype: torch.dtype, shape: tuple[Int, ...], stride: tuple[Int, ...
 def guarded(value: Int, environment: ShapeEnv) -> Int:
     """A size that an op has computed from others, with what the guards say of it, as in sizes that PyTorch promises."""
     return _of_sympy(symbols.emit(value, _Sympy(environment)), environment)
+
+
+def guarantees(environment: ShapeEnv | None, known: Iterable[str]) -> list[Int]:
+    """Expressions that PyTorch's guards make 0 or more in every call, and that no name of a symbol says: those that tie symbols to `known`
+    ones. A symbol that is not among these may stand between two that are."""
+    if environment is None:
+        return []
+    found: dict[Int, None] = {}
+    for expr in inequalities(environment):
+        try:
+            found[expression(named(expr, environment))] = None
+        except UnsupportedGraph:  # of a function that sizes never need: then nothing is said of it
+            continue
+    names = related(known, found)
+    return [n for n in found if symbols.free_symbols(n) & names and not symbols.known_nonnegative(n)]
 
 
 class _Sympy:

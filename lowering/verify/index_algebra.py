@@ -42,6 +42,14 @@ def factors(a: Int) -> set[str]:
     return names if coefficient > 0 else set()
 
 
+def at_least_one(fact: Int) -> set[str]:
+    """The symbols that are 1 or more where the fact is 0 or more: s0 of s0 - s1 - 1."""
+    if isinstance(fact, int):
+        return set()
+    plain = {m[0] for m, c in fact.terms.items() if len(m) == 1 and c == 1 and isinstance(m[0], str)}
+    return {name for name in plain if known_nonnegative(symbol(name) - 1 - fact)}
+
+
 def exact(a: Int, b: Int) -> Int | None:
     """a / b; None where that is no polynomial."""
     if b == 0:

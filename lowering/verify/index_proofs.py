@@ -12,7 +12,7 @@ sizes of dimensions (d0 and s0 - 1 - d0), what a mask says, sizes of tensors.
 Where every size is a number and the rules do not decide, the goal is evaluated at all points.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import count
 
@@ -21,7 +21,9 @@ import torch
 from mlirc.dialects.core import symbols
 from mlirc.dialects.core.symbols import Expr, Int, free_symbols, known_nonnegative, substitute, symbol
 from mlirc.dialects.interpreter.kernels import TorchIndices
+from mlirc.lowering.verify.assignments import assignments, related
 from mlirc.lowering.verify.index_algebra import (
+    at_least_one,
     atoms,
     exact,
     extreme_atom,
@@ -38,7 +40,8 @@ from mlirc.lowering.verify.magnitude import LARGEST, magnitude
 POINTS = 1 << 20  # the most points of a space that is evaluated point by point
 STEPS = 400  # the most steps of one proof
 FACTS = 3  # the most facts that one proof uses
-SAMPLES = (12, 17, 24, 9, 30)  # of symbols, in a search for a counterexample
+
+TRIED = 12  # values of the symbols, in a search for a counterexample, beside the common ones
 
 Facts = tuple[Int, ...]
 
@@ -68,7 +71,7 @@ class Space:
         for facts in [known] if len(plain) == len(known) else [plain, known]:
             for merged in (False, True):
                 try:
-                    if _Proof(self.sizes, free_symbols(goal), merged).holds(goal, facts):
+                    if _Proof(self.sizes, free_symbols(goal), merged, facts).holds(goal, facts):
                         return True
                 except _TooLong:
                     pass
@@ -85,7 +88,7 @@ class Space:
         Where the cases of facts are too many, the facts without a max or min may do.
         """
         for facts in (self.facts, _without_extremes(self.facts)):
-            proof = _Proof(self.sizes, free_symbols(goal))
+            proof = _Proof(self.sizes, free_symbols(goal), facts=facts)
             proof.left = []
             try:
                 if proof.holds(goal, facts):
@@ -173,10 +176,11 @@ class _Proof:
     they are not, (x//19)%8 is seen to be below 8.
     """
 
-    def __init__(self, sizes: Mapping[str, Int], names: Collection[str] = (), merged: bool = False):
+    def __init__(self, sizes: Mapping[str, Int], names: Collection[str] = (), merged: bool = False, facts: Facts = ()):
         self.sizes = dict(sizes)
         self.merged = merged
         self.ones = {factor for name, size in sizes.items() if name in names for factor in factors(size)}
+        self.ones |= {name for f in facts for name in at_least_one(f)}
         self.quotients: dict[tuple[Int, Int], str] = {}
         self.bounds: dict[str, tuple[Int, Int]] = {}  # q: (a, b)
         self.numbers = count()
@@ -206,11 +210,26 @@ class _Proof:
         if used < FACTS and any(self.holds(rest, facts, used + 1) for fact in flat for rest in multiples(goal, fact)):
             self.left = collected
             return True
+        if any(self.holds(whole, facts, used) for whole in self.multiplied(goal)):
+            self.left = collected
+            return True
         self.left = collected
         if used or self.left is None or not isinstance(leaf, Expr) or any("'" in name for name in free_symbols(leaf)):
             return False
         self.left.append(leaf)
         return True
+
+    def multiplied(self, goal: Expr) -> Iterator[Int]:
+        """Goals without the last quotient that are at least 0 where this one is: x - a//b by b, as b*(x + 1) - 1 - a, and x + a//b as
+        b*x + a. Facts about what is divided apply to them."""
+        names = free_symbols(goal)
+        name = next((name for name in reversed(list(self.bounds)) if name in names), None)
+        if name is None:
+            return
+        factor, rest = parted(goal, name)
+        a, b = self.bounds[name]
+        if factor in (1, -1) and self.positive(b):
+            yield b * rest + a if factor == 1 else b * (rest + 1) - 1 - a
 
     def split(self, goal: Int, facts: Facts) -> list[tuple[Int, Facts]] | None:
         """The two cases of the first max or min in the goal or in a fact; None if there is none."""
@@ -382,16 +401,19 @@ def flat(sizes: Mapping[str, Int], expr: Int) -> Int:
 
 
 def counterexample(space: Space, goal: Int) -> dict[str, int] | None:
-    """Values of the symbols, and a point, at which the goal is less than 0; None if none of those tried is one."""
+    """Values of the symbols, and a point, at which the goal is less than 0; None if none of those tried is one.
+
+    Values at which a fact does not hold are none of a call.
+    """
     names = free_symbols(goal)
     for f in space.facts:
         names |= free_symbols(f) & set(space.sizes)
     for d in list(names & set(space.sizes)):
         names |= free_symbols(space.sizes[d])
+    names |= related(names - set(space.sizes), space.facts)
     free = sorted(names - set(space.sizes))
-    for k in range(len(SAMPLES)):
-        samples = {name: SAMPLES[(k + j * (1 + k % 2)) % len(SAMPLES)] for j, name in enumerate(free)}
-        values: dict[str, Int] = {name: -n if name.startswith(symbols.NEGATIVE) else n for name, n in samples.items()}
+    whole = [f for f in space.facts if isinstance(f, Expr) and free_symbols(f) <= set(free)]
+    for values in assignments(free, whole, TRIED):
         try:
             sizes = {d: substitute(n, values) for d, n in space.sizes.items() if d in names}
             facts = tuple(substitute(f, values) for f in space.facts)
@@ -407,5 +429,5 @@ def counterexample(space: Space, goal: Int) -> dict[str, int] | None:
         bad = inside & (symbols.emit(left, TorchIndices(points)) < 0)
         if bad.any():
             where = bad.nonzero()[0].tolist()
-            return {**{n: int(str(v)) for n, v in values.items()}, **dict(zip(points, where, strict=True))}
+            return {**values, **dict(zip(points, where, strict=True))}
     return None

@@ -15,7 +15,7 @@ from mlirc.dialects.control_flow.region_ops import REGION_OPS
 from mlirc.dialects.core import symbols
 from mlirc.dialects.core.bindings import ir
 from mlirc.dialects.core.dialect import attribute_value
-from mlirc.dialects.core.graph_signature import argument_attributes
+from mlirc.dialects.core.graph_signature import GUARDS, argument_attributes
 from mlirc.dialects.core.memory_ops import arenas
 from mlirc.dialects.core.symbols import Expr, Int, substitute
 from mlirc.dialects.core.tensor_types import TensorInfo, info_of
@@ -69,6 +69,7 @@ class MemoryVerifier:
                 integer(self.function, x)
                 self.bind((symbols.parse(ir.StringAttr(named["mlirc.symbol"]).value),))
         self.bind(n for _, x in tensors for n in info_of(x).shape)
+        self.guarded()
         for k, argument in tensors:
             info = info_of(argument)
             self.layout(self.function, info, f"argument {k}")
@@ -86,6 +87,20 @@ class MemoryVerifier:
                     f"an arena of {size} bytes on {device}",
                     "0 or more",
                 )
+
+    def guarded(self) -> None:
+        """Takes what the function's guards say as facts; where nobody has made sure of them they are obligations, and those about symbols
+        that no argument binds say nothing."""
+        if GUARDS not in self.function.attributes:
+            return
+        for n in list_attribute(self.function, GUARDS):
+            names = symbols.free_symbols(n)
+            wrong = f"{GUARDS} names a dimension of a kernel"
+            expect(not any(map(is_dim, names)), self.function, wrong, "name symbols of arguments")
+            if not self.demand:
+                self.facts += (n,) if isinstance(n, Expr) else ()
+            elif names <= self.bound:
+                self.nonnegative(self.function, n, f"{GUARDS} asks for {n} >= 0", "no sizes pass that")
 
     def bind(self, exprs: Iterable[Int]) -> None:
         """These have values when the function runs: so have symbols that are one of them, or that one is linear in."""

@@ -16,6 +16,7 @@ from mlirc.dialects.core import symbols
 from mlirc.dialects.core.bindings import ir
 from mlirc.dialects.core.context import context
 from mlirc.dialects.core.dialect import attribute_value
+from mlirc.dialects.core.graph_signature import guards_of
 from mlirc.dialects.core.symbols import Int
 from mlirc.dialects.core.tensor_types import TensorInfo, info_of
 from mlirc.execution.accuracy import zeros_have_signs
@@ -27,6 +28,7 @@ from mlirc.lowering.analysis.index_maps import is_dimension
 from mlirc.lowering.fusion.aten_calls import arguments
 from mlirc.lowering.module.forms import stage_of
 from mlirc.lowering.pipeline.pass_manager import run_pipeline
+from mlirc.lowering.verify.assignments import assignments, holds
 
 SIZES = ([5, 7, 6, 9, 4, 8], [8], [4], [6], [16], [2], [12], [3], [64], [1])  # of symbols, in turn
 KINDS = {"negative": ([6, 4, 7, 8, 5, 9],), "special": ([33, 18, 2, 3],)}
@@ -84,7 +86,7 @@ def random_inputs(module: ir.Module, seed: int) -> list[Any]:
         loops = holds_loop(module)
         best: tuple[int, list[Any]] | None = None
         why, endless = "", 0
-        for draw in draws(names):
+        for draw in draws(names, guards_of(graph_of(module))):
             steps = Steps() if loops else None
             try:
                 inputs = drawn(module, draw, bounds, seed)
@@ -111,14 +113,14 @@ def other_inputs(module: ir.Module, seed: int) -> Iterator[tuple[str, list[Any]]
     """Arguments of each of KINDS that the interpreter runs on, with its name. Nothing of a kind for which there are none."""
     with context():
         names, bounds, signed = symbols_of(module), index_bounds(module), zeros_have_signs(str(module))
+        guards = guards_of(graph_of(module))
         for kind, sizes in KINDS.items():
             steps = Steps() if holds_loop(module) else None
-            ways = itertools.product(
-                (*sizes, *SIZES[:2]) if names else sizes[:1], (NEGATIVE, 2) if kind == "negative" else (2,)
-            )
+            lists = guarded(names, guards, (*sizes, *SIZES[:2]) if names else sizes[:1])
+            ways = itertools.product(lists, (NEGATIVE, 2) if kind == "negative" else (2,))
             for chosen, integers in ways:
                 numbers = "zeros" if kind == "special" and HIDES in str(module) else kind
-                draw = Draw(dict(zip(names, itertools.cycle(chosen), strict=False)), False, integers, numbers)
+                draw = Draw(chosen, False, integers, numbers)
                 try:
                     inputs = drawn(module, draw, bounds, seed)
                     if not signed:
@@ -136,13 +138,19 @@ def holds_loop(module: ir.Module) -> bool:
     return "mlircx.while_loop" in str(module)
 
 
-def draws(names: list[str]) -> Iterator[Draw]:
-    """The ways to draw, in the order in which they are tried; `names` are symbols."""
-    for sizes in SIZES if names else SIZES[:1]:
-        chosen = dict(zip(names, itertools.cycle(sizes), strict=False))
+def draws(names: list[str], guards: Sequence[Int] = ()) -> Iterator[Draw]:
+    """The ways to draw, in the order in which they are tried; `names` are symbols, for which the guards hold."""
+    for chosen in guarded(names, guards, SIZES if names else SIZES[:1]):
         for integers in INTEGERS:
             for within_one in (False, True):
                 yield Draw(chosen, within_one, integers)
+
+
+def guarded(names: list[str], guards: Sequence[Int], lists: Sequence[list[int]]) -> list[dict[str, int]]:
+    """The lists of sizes as sizes of the symbols, of those for which the guards hold; drawn sizes for which they do where there are none."""
+    found = [dict(zip(names, itertools.cycle(sizes), strict=False)) for sizes in lists]
+    known = [n for n in guards if symbols.free_symbols(n) <= set(names)]
+    return [sizes for sizes in found if all(holds(n, sizes) for n in known)] or [*assignments(names, known, 5), *found]
 
 
 def not_finite(x: Any) -> int:

@@ -4,6 +4,7 @@ from mlirc.codegen.abi.reach import needed
 
 with needed("symbolic-shapes"):
     from torch._dynamo.source import ConstantSource as ConstantSource
+    from torch._dynamo.source import TensorPropertySource as TensorPropertySource
     from torch.fx.experimental.proxy_tensor import make_fx as make_fx
     from torch.fx.experimental.symbolic_shapes import SYMPY_INTERP as SYMPY_INTERP
     from torch.fx.experimental.symbolic_shapes import DimDynamic as DimDynamic
