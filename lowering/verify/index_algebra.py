@@ -1,5 +1,7 @@
 """Algebra of index expressions that proofs do: divides, takes apart, and replaces parts of them."""
 
+from collections.abc import Iterable
+
 from mlirc.dialects.core import symbols
 from mlirc.dialects.core.symbols import Expr, Int, floordiv, free_symbols, known_nonnegative, symbol
 
@@ -42,12 +44,19 @@ def factors(a: Int) -> set[str]:
     return names if coefficient > 0 else set()
 
 
-def at_least_one(fact: Int) -> set[str]:
-    """The symbols that are 1 or more where the fact is 0 or more: s0 of s0 - s1 - 1."""
-    if isinstance(fact, int):
-        return set()
-    plain = {m[0] for m, c in fact.terms.items() if len(m) == 1 and c == 1 and isinstance(m[0], str)}
-    return {name for name in plain if known_nonnegative(symbol(name) - 1 - fact)}
+def at_least_one(facts: Iterable[Int]) -> set[str]:
+    """The symbols that are 1 or more where the facts are 0 or more: s0 of s0 - s1 - 1, and then s2 of s2 - s0."""
+    lows: list[tuple[str, Int]] = []
+    for fact in facts:
+        for m, c in fact.terms.items() if isinstance(fact, Expr) else ():
+            if len(m) == 1 and c == 1 and isinstance(m[0], str):
+                lows.append((m[0], symbol(m[0]) - fact))
+    found: set[str] = set()
+    while (
+        more := {s for s, low in lows if known_nonnegative(low - 1) or (factors(low) and factors(low) <= found)} - found
+    ):
+        found |= more
+    return found
 
 
 def exact(a: Int, b: Int) -> Int | None:

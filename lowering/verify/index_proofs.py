@@ -180,7 +180,7 @@ class _Proof:
         self.sizes = dict(sizes)
         self.merged = merged
         self.ones = {factor for name, size in sizes.items() if name in names for factor in factors(size)}
-        self.ones |= {name for f in facts for name in at_least_one(f)}
+        self.ones |= at_least_one(facts)
         self.quotients: dict[tuple[Int, Int], str] = {}
         self.bounds: dict[str, tuple[Int, Int]] = {}  # q: (a, b)
         self.numbers = count()

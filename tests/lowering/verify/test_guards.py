@@ -1,5 +1,7 @@
 """What PyTorch's guards say of sizes: the verifier refutes nothing at sizes that they exclude, and still refutes what is wrong at others."""
 
+import itertools
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -110,3 +112,32 @@ def test_a_guard_of_a_file_names_no_dimension():
         module = ir.Module.parse(TEXT.format(guards="2 - d0"))
         with pytest.raises(StageError, match="names a dimension"):
             verify_stage(module.body.operations[0], "graph")
+
+
+def test_a_part_of_a_reversed_shape_is_shown_by_two_facts():
+    facts = tuple(map(parse, ("s0 - s86", "s0 - s16", "s16 - s86 - 1", "s86 + 3 - s16")))
+    sizes = dict(zip(("d0", "d1", "d2", "d3"), map(parse, ("1", "s5", "s7", "s7")), strict=True))
+    goal = parse("s7 - 1 - (d0*s5*s7*s7 + s5*s7*s7*s86 + d1*s7*s7 + d2*s7 + d3)//(s0*s5*s7)")
+    assert Space(sizes, facts).nonnegative(goal)
+    assert not Space(sizes, facts).nonnegative(goal - 1) and not Space(sizes, facts[:2]).nonnegative(goal)
+
+
+FACTS = ("s0 - s1", "s0 - s1 - 1", "s1 - s2 - 1", "s0*s2 - s1 - 1", "s2 - 1", "s1 - s0*s2", "3 - s0", "s2 - s0 - 1")
+INDICES = ("d0 + s1", "2*d0 + s1 - s2", "d0*s2 + s1", "d0 - s1", "s0*s2 - 1 - d0")
+
+
+def test_what_facts_show_holds_wherever_they_do():
+    """Of quotients by a symbol, which the facts are to keep from 0."""
+    shown = 0
+    for number, (known, text) in enumerate(itertools.product(itertools.combinations(FACTS, 2), INDICES)):
+        facts, size = tuple(map(parse, known)), parse(("1", "s0", "s1")[number % 3])
+        for goal in (parse(f"s0 - 1 - ({text})//s2"), parse(f"({text})//s2 - {number % 2}")):
+            if not Space({"d0": size}, facts).nonnegative(goal):
+                continue
+            shown += 1
+            for point in itertools.product(range(5), repeat=3):
+                values = dict(zip(("s0", "s1", "s2"), point, strict=True))
+                if values["s2"] and all(evaluate(f, values) >= 0 for f in facts):
+                    places = range(evaluate(size, values) if number % 3 else 1)
+                    assert all(evaluate(goal, {**values, "d0": d}) >= 0 for d in places), (known, text, values)
+    assert shown > 5
