@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -174,10 +175,12 @@ def _remainder(expr: Any, relations: list[Any]) -> Any:
     return expr
 
 
+@lru_cache(maxsize=4096)
 def _leading(relation: Any) -> tuple[Any, Any]:
     """(factor, term): the highest in the graded lexicographic order of monomials, so that division by it ends.
 
-    Functions come before symbols: 2*(s15//2) == s15 makes s15 of 2*(s15//2), as inputs have it, and not the other way.
+    Functions come before symbols: 2*(s15//2) == s15 makes s15 of 2*(s15//2), as inputs have it, and not the other way. Kept,
+    since each size is divided by each relation again, and the names of long functions take sympy milliseconds.
     """
     terms = relation.as_coefficients_dict()
     powers = {term: term.as_powers_dict() for term in terms}

@@ -12,6 +12,7 @@ from torch.utils._sympy.value_ranges import ValueRanges
 from mlirc.frontend.importer import sizes
 from mlirc.frontend.importer.size_equalities import (
     _eliminated,
+    _leading,
     _quotient,
     _reduced_by_each_other,
     _remainder,
@@ -405,6 +406,16 @@ def test_a_size_is_converted_once(monkeypatch):
     x = torch.randn(3, 11)
     torch.testing.assert_close(compiled(x), program(x))
     assert converted and len(set(converted)) == len(converted)
+
+
+def test_a_relation_is_ordered_once():
+    """Many sizes are divided by the same relations, and ordering the terms of one prints each of them."""
+    n, half = sympy.symbols("s0", integer=True), FloorDiv(sympy.Symbol("s97", integer=True), 2)
+    relations = [sympy.expand(k * half * n + k * n - 64 * half) for k in (3, 5, 7)]
+    _leading.cache_clear()
+    for k in range(20):
+        _remainder(k * half + n, relations)
+    assert _leading.cache_info().misses == len(relations)
 
 
 def test_what_is_kept_of_sizes_goes_when_more_is_known():
