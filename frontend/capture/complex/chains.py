@@ -1,5 +1,6 @@
 """Chains of operators of complex tensors, written anew with operators of real ones: what pairs.py and parts.py share."""
 
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -43,6 +44,17 @@ def rewrite_chains(
             rewriter(gm, gained).run()
         gm.graph.eliminate_dead_code()
         gm.recompile()
+
+
+def tell_views(x: Node) -> None:
+    """Gives the views of `x` fake results anew: they begin where they do in its memory."""
+    from mlirc.frontend.importer import views  # which loads the dialect: a warm start does not
+
+    for user in x.users:
+        if views.viewed(user) is x or (user.target is operator.getitem and views.viewed(user) is not None):
+            args, kwargs = torch.fx.map_arg((user.args, user.kwargs), lambda y: y.meta["val"])  # type: ignore[misc]
+            user.meta["val"] = user.target(*args, **kwargs)  # type: ignore[operator]
+            tell_views(user)
 
 
 def chains(chosen: set[Node]) -> list[list[Node]]:
@@ -90,6 +102,7 @@ class ChainRewriter:
         if old.stride() != new.stride():
             made = self.row_major(made)
         node.replace_all_uses_with(made, delete_user_cb=where)
+        tell_views(made)
 
     def call(self, target: Any, *args: Any, **kwargs: Any) -> Node:
         """A call, with its fake result."""
