@@ -50,7 +50,7 @@ def _load_scalar(e: Scope, access: Access, dtype: torch.dtype) -> Value:
         f"(!llvm.ptr, vector<1xi1>, {one}) -> {one}",
         dtype,
     )
-    return b.emit(f"vector.extract {loaded}[0] : {element} from {one}", dtype)
+    return frozen(b, b.emit(f"vector.extract {loaded}[0] : {element} from {one}", dtype), dtype)
 
 
 def _load_wide(e: Scope, access: Access, dtype: torch.dtype) -> Value:
@@ -65,12 +65,12 @@ def _load_wide(e: Scope, access: Access, dtype: torch.dtype) -> Value:
     if stride is not None:
         return _load_picked(e, access, dtype, stride, mask)
     pointers = lane_pointers(e, access)
-    mask = mask or b.constant(True, torch.bool)
-    return b.emit(
-        f"llvm.intr.masked.gather {pointers}, {mask}, {b.constant(0, dtype)} {{alignment = {dtype.itemsize} : i32}} : "
-        f"(vector<{e.lanes}x!llvm.ptr>, {bools}, {vector}) -> {vector}",
+    gathered = b.emit(
+        f"llvm.intr.masked.gather {pointers}, {mask or b.constant(True, torch.bool)}, {b.constant(0, dtype)} "
+        f"{{alignment = {dtype.itemsize} : i32}} : (vector<{e.lanes}x!llvm.ptr>, {bools}, {vector}) -> {vector}",
         dtype,
     )
+    return gathered if mask is None else frozen(b, gathered, dtype)
 
 
 def load_vector(e: Scope, address: Value, mask: Value | None, dtype: torch.dtype) -> Value:
@@ -79,7 +79,15 @@ def load_vector(e: Scope, address: Value, mask: Value | None, dtype: torch.dtype
     if mask is None:
         return b.emit(f"llvm.load {address} {{alignment = {align} : i64}} : !llvm.ptr -> {vector}", dtype)
     text = f"llvm.intr.masked.load {address}, {mask}, {b.constant(0, dtype)} {{alignment = {align} : i32}} : "
-    return b.emit(f"{text}(!llvm.ptr, {b.type_text(torch.bool)}, {vector}) -> {vector}", dtype)
+    return frozen(b, b.emit(f"{text}(!llvm.ptr, {b.type_text(torch.bool)}, {vector}) -> {vector}", dtype), dtype)
+
+
+def frozen(b: Any, value: Value, dtype: torch.dtype) -> Value:
+    """What a masked load gives, which LLVM 22 would read again where a select of the same mask takes it, behind a store to that memory:
+
+    %l = masked.load(p, mask, 0);  store x, p;  select mask, %l, y    ->    store x, p;  masked.load(p, mask, y)
+    """
+    return b.emit(f"llvm.freeze {value} : {b.type_text(dtype)}", dtype)
 
 
 def _load_picked(e: Scope, access: Access, dtype: torch.dtype, stride: int, mask: Value | None) -> Value:
