@@ -302,6 +302,8 @@ def inequalities(environment: ShapeEnv) -> list[Any]:
         return facts.inequalities
     found: dict[Any, None] = {}
     for guard in environment.guards:
+        if not guard.expr.free_symbols <= environment.var_to_range.keys():
+            continue  # the ragged size of a nested tensor has no range
         for expr in _at_least_0(environment.replace(guard.expr), environment):
             found |= {part: None for part in _plain(expr, environment) if len(part.free_symbols) > 1}
     for name, known in environment.var_to_range.items():

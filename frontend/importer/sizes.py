@@ -17,7 +17,6 @@ from mlirc.frontend.errors import UnsupportedGraph
 from mlirc.frontend.importer.size_equalities import facts_of, inequalities, simplest
 from mlirc.frontend.torch_compat.dynamo.symbolic_shapes import FloorDiv, Max, Min, Mod, PythonMod, ShapeEnv
 from mlirc.frontend.torch_compat.dynamo.trees import tree_leaves
-from mlirc.lowering.verify.assignments import related
 
 SHORT = 1024
 """What a fraction's numerator and denominator are below, so that a float holds it times any size."""
@@ -264,6 +263,8 @@ def guarantees(environment: ShapeEnv | None, known: Iterable[str]) -> list[Int]:
     ones. A symbol that is not among these may stand between two that are."""
     if environment is None:
         return []
+    from mlirc.lowering.verify.assignments import related  # which loads the dialect: a warm start does not
+
     found: dict[Int, None] = {}
     for expr in inequalities(environment):
         try:
