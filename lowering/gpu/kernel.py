@@ -32,6 +32,7 @@ from mlirc.lowering.gpu.triton.indices import LARGEST
 from mlirc.lowering.gpu.triton.moments import means_of_variances
 from mlirc.lowering.gpu.triton.online_softmax import find_pairs
 from mlirc.lowering.gpu.triton.programs import bind_programs, counts_of
+from mlirc.lowering.gpu.triton.rounded import PTX
 from mlirc.lowering.gpu.triton.schedule import TritonSchedule, TritonTile, make_schedule
 from mlirc.lowering.kernel.axes import make_axes
 from mlirc.lowering.kernel.division import divide_axes
@@ -133,6 +134,7 @@ def finished(
     signature = [f"*{TRITON_DTYPE[i.dtype]}" for i in infos] + ["i64"] * len(names) + ["*i64"] * checks
     constants = {e.block_name(tile): tile.block for tile in e.blocks}
     constants |= (more or {}) | ({TRAP: 1} if checks else {})
+    constants |= {PTX: 1} if any(PTX in line for line in e.lines.text) else {}
     parameters = [f"p{k}" for k in range(len(infos))] + names + [FAILURE] * checks
     parameters += [f"{constant}: tl.constexpr" for constant in constants]
     head = f"@{'gluon' if gluon else 'triton'}.jit\ndef {name}({', '.join(parameters)}):"

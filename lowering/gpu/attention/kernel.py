@@ -10,7 +10,6 @@ from mlirc.lowering.gpu.attention.gradients import write_key_gradients, write_qu
 from mlirc.lowering.gpu.attention.text import blocks_of, flex_text
 from mlirc.lowering.gpu.attention.tiling import FlexTiling, choose_tiling, width
 from mlirc.lowering.gpu.kernel import TritonKernel, finished
-from mlirc.lowering.gpu.triton.emitter import PTX
 from mlirc.lowering.kernel.flex_attention import FORWARD, KEYS, read_problem
 from mlirc.lowering.target import GpuTarget
 
@@ -35,6 +34,5 @@ def flex_kernel(
         write_query_gradient(t)
     heads_of = {"DBLOCK": width(problem, "q"), "EBLOCK": width(problem, "v")}
     used = {key: size for key, size in heads_of.items() if any(key in line for line in t.e.lines.text)}
-    used |= {PTX: 1} if any(PTX in line for line in t.e.lines.text) else {}
     made = finished(t.e, name, problem.operands, aligned, problem.symbols, grid, used)
     return replace(made, num_stages=tiling.num_stages)

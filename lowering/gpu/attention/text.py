@@ -15,23 +15,14 @@ from mlirc.dialects.core.symbols import Int
 from mlirc.lowering.gpu.attention.emitter import NarrowEmitter
 from mlirc.lowering.gpu.attention.tiling import FlexTiling, width
 from mlirc.lowering.gpu.triton.builder import HALF, TL_DTYPE, TritonValue
-from mlirc.lowering.gpu.triton.emitter import PTX
 from mlirc.lowering.gpu.triton.indices import LARGEST
+from mlirc.lowering.gpu.triton.rounded import EXP2, PTX
 from mlirc.lowering.gpu.triton.schedule import TritonSchedule, TritonTile
 from mlirc.lowering.kernel.axes import Axis
 from mlirc.lowering.kernel.flex_attention import FlexProblem
 from mlirc.lowering.kernel.nodes import Node
 
 LOG2E = 1.4426950408889634
-# 2^x of what becomes a half: numbers below 2^-126 are 0, which saves two multiplications and a comparison of each
-HALF_EXP2 = """@triton.jit
-def half_exp2(x, PTX: tl.constexpr):
-    if PTX:
-        made = tl.inline_asm_elementwise("ex2.approx.ftz.f32 $0, $1;", "=f,f", [x], tl.float32, True, 1)
-    else:
-        made = tl.exp2(x)
-    return made
-"""
 LISTED = "number == found"  # whether there is the block that a list names
 
 
@@ -163,8 +154,8 @@ class FlexText:
         exponent = f"tl.fma({scores}, {factor!r}, -{base})"
         if self.is_exact:
             return f"tl.exp2({exponent})"
-        self.e.functions["half_exp2"] = HALF_EXP2
-        return f"half_exp2({exponent}, {PTX})"
+        self.e.functions["exp2_flushed"] = EXP2
+        return f"exp2_flushed({exponent}, {PTX})"
 
     # ---- the body
 

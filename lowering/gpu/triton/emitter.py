@@ -13,12 +13,11 @@ from mlirc.dialects.core.symbols import Int
 from mlirc.lowering.gpu.triton.builder import TL_DTYPE, TritonBuilder, TritonValue, literal
 from mlirc.lowering.gpu.triton.folds import TritonFold, function_text
 from mlirc.lowering.gpu.triton.random import quads
-from mlirc.lowering.gpu.triton.rounded import GELU, GELU_BACKWARD, ErfBesideOne, RoundedBuilder, is_beside_one
+from mlirc.lowering.gpu.triton.rounded import ErfBesideOne, RoundedBuilder, is_beside_one
 from mlirc.lowering.gpu.triton.tiles import Tiles
 from mlirc.lowering.kernel.nodes import Access, Linear, Node, Output, computed_dtype
 
 TRAP = "TRAP"  # the constant: whether a bad index ends the kernel; no interpreter has an instruction for that
-PTX = "PTX"  # the constant: whether the kernel may have instructions of PTX's, for what Triton has none
 FAILURE = "failure"  # the argument: three slots, [number of the check, bad index, its size]
 
 
@@ -58,12 +57,8 @@ class TritonEmitter(Tiles):
         if node.kind == "philox_uniform" and (numbers := quads(self, node, operands)) is not None:
             return numbers
         b = self.builder(computed_dtype(node))
-        if self.rounded and node.kind == "gelu" and b.dtype == torch.float32:
-            self.functions["gelu_rounded"] = GELU
-            return b.call("gelu_rounded", *operands)
-        if self.rounded and node.kind == "gelu_backward" and b.dtype == torch.float32:
-            self.functions["gelu_backward_rounded"] = GELU_BACKWARD
-            return b.call("gelu_backward_rounded", *operands)
+        if isinstance(b, RoundedBuilder) and node.kind in ("gelu", "gelu_backward") and b.dtype == torch.float32:
+            return b.rounded(f"{node.kind}_rounded", *operands)
         if self.rounded and is_beside_one(self.kernel, node):
             b = ErfBesideOne(self.lines, b.dtype, self.functions)
         return node.cls.scalar(b, *operands, **node.attributes)

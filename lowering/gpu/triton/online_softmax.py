@@ -16,25 +16,31 @@ from mlirc.lowering.gpu.triton.builder import HALF, TL_DTYPE, TritonValue, liter
 from mlirc.lowering.gpu.triton.emitter import TritonEmitter
 from mlirc.lowering.gpu.triton.folds import function_text
 from mlirc.lowering.gpu.triton.moments import Moments, find_moments
+from mlirc.lowering.gpu.triton.rounded import EXP2, PTX
 from mlirc.lowering.kernel.nodes import Kernel, Node
 
 LANEWISE = """@triton.jit
-def FUNCTION(top, total, x):
-    rest = EXP(-tl.abs(x - top))
+def FUNCTION(top, total, xPARAMETER):
+    rest = EXP(-tl.abs(x - top)ARGUMENT)
     total = tl.where(x > top, total * rest + 1.0, total + rest)
     return tl.maximum(top, x, propagate_nan=tl.PropagateNan.ALL), total
 """
 # GROUP elements of a thread share a lane, for one exponential each and one more for all of them. They are contiguous, or, where one
 # load cannot take them, as many elements apart as there are threads
 GROUPED = """@triton.jit
-def FUNCTION(top, total, x):
+def FUNCTION(top, total, xPARAMETER):
     x = tl.reshape(x, SHAPE)
     new = tl.maximum(top, tl.reduce(x, AXIS, fold_nan_max), propagate_nan=tl.PropagateNan.ALL)
-    return new, total * EXP(top - new) + tl.reduce(EXP(x - new[PLACE]), AXIS, fold_sum)
+    return new, total * EXP(top - newARGUMENT) + tl.reduce(EXP(x - new[PLACE]ARGUMENT), AXIS, fold_sum)
 """
 SIDE_BY_SIDE = {"SHAPE": "[x.shape[0] // GROUP, GROUP]", "AXIS": "1", "PLACE": ":, None"}
 APART = {"SHAPE": "[GROUP, x.shape[0] // GROUP]", "AXIS": "0", "PLACE": "None, :"}
 LOAD = 16  # bytes
+# Of a number below 0. What is below 2^-126 is 0: beside the 1 that the largest element adds, it is nothing
+FAST = """@triton.jit
+def exp_flushed(x, PTX: tl.constexpr):
+    return exp2_flushed(x * 1.4426950408889634, PTX)
+"""
 
 
 @dataclass(frozen=True)
@@ -57,12 +63,13 @@ class Exponentials:
 
     def step(self, e: TritonEmitter, state: tuple[TritonValue, ...]) -> None:
         _, x = e.folded(self.first)
-        e.lines.add(f"{state[0]}, {state[1]} = {function(e, self)}({state[0]}, {state[1]}, {x})")
+        more = f", {PTX}" if is_fast(e, self) else ""
+        e.lines.add(f"{state[0]}, {state[1]} = {function(e, self)}({state[0]}, {state[1]}, {x}{more})")
 
     def finish(self, e: TritonEmitter, state: tuple[TritonValue, ...]) -> None:
         """Both values, as variables that the emitter knows."""
         dtype = self.value.dtype
-        b, exponential = e.builder(dtype), exp(e, self)
+        b, exponential = e.builder(dtype), "tl.exp" if is_fast(e, self) else "libdevice.exp"
         dims = state[0].tile - {"r"}
         keep = ", keep_dims=True" if len(e.blocks) > 1 else ""
         lanes, total = state
@@ -140,19 +147,23 @@ def at_once(e: TritonEmitter) -> int:
     return count
 
 
-def exp(e: TritonEmitter, exponentials: Exponentials) -> str:
-    """The function for exponentials. tl.exp, the fast one, is accurate enough for half types: its error, 2^-24 for each unit of the
-    argument, is weighted by exp(argument)."""
+def is_fast(e: TritonEmitter, exponentials: Exponentials) -> bool:
+    """Whether the fast exponential is accurate enough, as for half types: its error, 2^-24 for each unit of the argument, is
+    weighted by exp(argument)."""
     half = exponentials.value.kind == "cast" and exponentials.value.operands[0].dtype in HALF
-    return "tl.exp" if exponentials.value.dtype == torch.float32 and (half or e.rounded) else "libdevice.exp"
+    return exponentials.value.dtype == torch.float32 and (half or e.rounded)
 
 
 def function(e: TritonEmitter, exponentials: Exponentials) -> str:
     """The name of what takes a block in; its text is among the emitter's functions."""
-    lanes, exponential = group(e), exp(e, exponentials)
-    name = "fold_fast_exponentials" if exponential == "tl.exp" else "fold_exponentials"
+    lanes, fast = group(e), is_fast(e, exponentials)
+    name = "fold_fast_exponentials" if fast else "fold_exponentials"
+    words = {**(SIDE_BY_SIDE if at_once(e) else APART), "GROUP": str(lanes), "FUNCTION": name}
+    words |= {"EXP": "exp_flushed" if fast else "libdevice.exp"}
+    words |= {"PARAMETER": f", {PTX}: tl.constexpr" if fast else "", "ARGUMENT": f", {PTX}" if fast else ""}
     text = GROUPED if lanes > 1 else LANEWISE
-    for word, means in {**(SIDE_BY_SIDE if at_once(e) else APART), "GROUP": str(lanes), "EXP": exponential}.items():
+    for word, means in words.items():
         text = text.replace(word, means)
-    e.functions |= {"sum": function_text("sum"), name: text.replace("FUNCTION", name)}
+    e.functions |= {"exp2_flushed": EXP2, "exp_flushed": FAST} if fast else {}
+    e.functions |= {"sum": function_text("sum"), name: text}
     return name

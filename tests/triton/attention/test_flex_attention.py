@@ -257,7 +257,7 @@ def test_distances_are_of_floats_where_these_are_exact():
 def test_a_mask_that_hides_nothing_is_asked_once():
     """The loop over keys reads no list and hides no score."""
     loop = text_of(Unlisted(rows=64, keys=128, dtype=torch.bfloat16)).split("for step")[1].split("nothing =")[0]
-    assert "listed" not in loop and "found" not in loop and "tl.where(v" not in loop and "half_exp2" in loop
+    assert "listed" not in loop and "found" not in loop and "tl.where(v" not in loop and "exp2_flushed" in loop
 
 
 def test_an_index_that_may_be_bad_is_checked(code):
