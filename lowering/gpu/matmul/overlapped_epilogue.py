@@ -20,6 +20,7 @@ from mlirc.lowering.gpu.matmul.function import GROUP, Tiling, TritonMatmul
 from mlirc.lowering.gpu.matmul.persistent import Persistent, size_of
 from mlirc.lowering.gpu.triton.builder import TritonValue
 from mlirc.lowering.gpu.triton.emitter import TritonEmitter
+from mlirc.lowering.gpu.triton.rounded import PTX
 from mlirc.lowering.gpu.triton.schedule import TritonTile
 
 IMPORTS = """from triton.experimental import gluon
@@ -60,7 +61,7 @@ def place(tile):
 COMPUTE = """@gluon.jit
 def compute(
     which, {parameters}, result, row_steps, column_steps, tiles, empty, ready, turns,
-    YBLOCK: gl.constexpr, XBLOCK: gl.constexpr, KBLOCK: gl.constexpr,
+    YBLOCK: gl.constexpr, XBLOCK: gl.constexpr, KBLOCK: gl.constexpr, PTX: gl.constexpr,
 ):
     layout: gl.constexpr = gl.NVMMADistributedLayout(version=[3, 0], warps_per_cta=[4, 1], instr_shape=[16, XBLOCK, 16])
     mine = tiles.index(which)
@@ -172,7 +173,7 @@ def _write_kernel(e: TritonEmitter, strategy: Persistent, given: str) -> None:
         add(f"for k in gl.static_range({count}):")
         add(f"    mbarrier.init({name}.index(k), count=1)")
     add("mbarrier.arrive(turns.index(0))")
-    shared = f"{given}, result, row_steps, column_steps, tiles, empty, ready, turns, YBLOCK, XBLOCK, KBLOCK"
+    shared = f"{given}, result, row_steps, column_steps, tiles, empty, ready, turns, YBLOCK, XBLOCK, KBLOCK, {PTX}"
     add("gl.warp_specialize([")
     for which in range(2):
         add(f"    (compute, ({which}, {shared})),")
