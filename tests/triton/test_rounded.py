@@ -77,3 +77,26 @@ def test_error_is_gone_with_the_rounding(build):
     special = torch.tensor([0.0, -0.0, float("inf"), -float("inf"), float("nan"), 1e-30, -1e-30, 80.0, -80.0])
     x = torch.cat([special, torch.randn(3000 - 9) * 3]).bfloat16()
     kernel(bf16, build).check(x, rtol=2**-7, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["sigmoid", "silu", "silu_backward"])
+def test_sigmoids_are_exact_far_below_zero(name):
+    """The error is relative, also where the exponential is nearly infinite; beyond, results may be 0, as eager's are."""
+    operands = (lambda k, x: (k.constant(3.0, f32), x)) if name == "silu_backward" else (lambda k, x: (x,))
+    kernel_ = kernel(bf16, lambda k, x: k.apply(OPS[name], *operands(k, x)))
+    assert f"{name}_rounded(" in kernel_.source
+    special = torch.tensor([0.0, -0.0, float("inf"), -float("inf"), float("nan"), 1e-36, -1e-36, 3e38, -3e38, -200.0])
+    x = torch.cat([special, torch.linspace(-88.5, 88.5, 2000), torch.linspace(-4, 4, 990)]).bfloat16()
+    out = torch.empty(3000, dtype=bf16)
+    kernel_([x], [out])
+    wide, ops = x.float(), torch.ops.aten
+    want = ops.silu_backward(torch.full_like(wide, 3.0), wide) if name == "silu_backward" else getattr(ops, name)(wide)
+    near = x.double()[10:]
+    exact = (
+        near.sigmoid()
+        * {"sigmoid": 1.0, "silu": near, "silu_backward": 3.0 * (1.0 + near * near.neg().sigmoid())}[name]
+    )
+    torch.testing.assert_close(out[:10].float(), want[:10], rtol=2**-7, atol=0.0, equal_nan=True)
+    assert ((out[:10].signbit() == want[:10].signbit()) | want[:10].isnan()).all()
+    # near its own zero at -1.28 silu's gradient is the small difference of large terms
+    torch.testing.assert_close(out[10:].double(), exact, rtol=2**-8, atol=1e-7 if name == "silu_backward" else 0.0)

@@ -13,7 +13,7 @@ from mlirc.dialects.core.symbols import Int
 from mlirc.lowering.gpu.triton.builder import TL_DTYPE, TritonBuilder, TritonValue, literal
 from mlirc.lowering.gpu.triton.folds import TritonFold, function_text
 from mlirc.lowering.gpu.triton.random import quads
-from mlirc.lowering.gpu.triton.rounded import ErfBesideOne, RoundedBuilder, is_beside_one
+from mlirc.lowering.gpu.triton.rounded import TEXTS, ErfBesideOne, RoundedBuilder, is_beside_one
 from mlirc.lowering.gpu.triton.tiles import Tiles
 from mlirc.lowering.kernel.nodes import Access, Linear, Node, Output, computed_dtype
 
@@ -57,7 +57,7 @@ class TritonEmitter(Tiles):
         if node.kind == "philox_uniform" and (numbers := quads(self, node, operands)) is not None:
             return numbers
         b = self.builder(computed_dtype(node))
-        if isinstance(b, RoundedBuilder) and node.kind in ("gelu", "gelu_backward") and b.dtype == torch.float32:
+        if isinstance(b, RoundedBuilder) and b.dtype == torch.float32 and f"{node.kind}_rounded" in TEXTS:
             return b.rounded(f"{node.kind}_rounded", *operands)
         if self.rounded and is_beside_one(self.kernel, node):
             b = ErfBesideOne(self.lines, b.dtype, self.functions)

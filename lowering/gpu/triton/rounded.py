@@ -16,7 +16,7 @@ def exp2_flushed(x, PTX: tl.constexpr):
         made = tl.exp2(x)
     return made
 """
-# 1 / x of an x of 1 or more, within a unit in the last place; infinity gives 0
+# 1 / x of an x of 1/4 or more, within a unit in the last place; of an x above 2^126 it may be 0
 RECIPROCAL = """@triton.jit
 def reciprocal_flushed(x, PTX: tl.constexpr):
     if PTX:
@@ -69,6 +69,23 @@ def gelu_backward_rounded(grad, x, PTX: tl.constexpr):
     return grad * tl.fma({0.3989422804 * 2**-64} * x, e, tl.where(x < 0, below, 1.0 - below))
 """
 
+# Both terms are a quarter of what they are, and the exponential is infinite from 2^128 on: so no reciprocal that counts is subnormal.
+SIGMOID = """@triton.jit
+def sigmoid_rounded(x, PTX: tl.constexpr):
+    e = exp2_flushed(tl.fma(x, -1.4426950408889634, -2.0), PTX)
+    return 0.25 * reciprocal_flushed(0.25 + e, PTX)
+"""
+SILU = """@triton.jit
+def silu_rounded(x, PTX: tl.constexpr):
+    e = exp2_flushed(tl.fma(x, -1.4426950408889634, -2.0), PTX)
+    return 0.25 * x * reciprocal_flushed(0.25 + e, PTX)
+"""
+SILU_BACKWARD = """@triton.jit
+def silu_backward_rounded(grad, x, PTX: tl.constexpr):
+    gate = sigmoid_rounded(x, PTX)
+    return grad * gate * tl.fma(x, 1.0 - gate, 1.0)
+"""
+
 # Relative error 1e-5: of the exponentials' formula near 0.02, below which a tanh is its series' first two terms.
 TANH = """@triton.jit
 def tanh_rounded(x, PTX: tl.constexpr):
@@ -85,6 +102,9 @@ TEXTS = {
     "gelu_rounded": GELU,
     "gelu_backward_rounded": GELU_BACKWARD,
     "tanh_rounded": TANH,
+    "sigmoid_rounded": SIGMOID,
+    "silu_rounded": SILU,
+    "silu_backward_rounded": SILU_BACKWARD,
 }
 
 
@@ -133,9 +153,15 @@ class RoundedBuilder(TritonBuilder):
 
     def rounded(self, function: str, *operands: TritonValue) -> TritonValue:
         """A call of one of TEXTS."""
-        names = ("exp2_flushed", "reciprocal_flushed", function)
-        self.functions |= {name: TEXTS[name] for name in names if name in TEXTS[function]}
+        self.add_function(function)
         return self.emit(f"{function}({', '.join(operands)}, {PTX})", operands[0].dtype, *operands)
+
+    def add_function(self, name: str) -> None:
+        """Adds a function's text, and those of the functions that it calls."""
+        for other in TEXTS:
+            if other != name and f"{other}(" in TEXTS[name]:
+                self.add_function(other)
+        self.functions[name] = TEXTS[name]
 
 
 class ErfBesideOne(RoundedBuilder):
