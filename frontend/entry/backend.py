@@ -14,6 +14,7 @@ from mlirc.frontend.report.progress import compiling
 from mlirc.frontend.torch_compat.dynamo.aot_compile import is_saving
 from mlirc.frontend.torch_compat.dynamo.stashed_objects import keep_stashed_objects
 from mlirc.frontend.torch_compat.dynamo.suppressed_guards import trace_again_with_guards
+from mlirc.frontend.torch_compat.dynamo.written_scalars import keeping_writes
 from mlirc.frontend.torch_compat.jagged_attention import pad_jagged_attention
 from mlirc.frontend.torch_compat.scripted_models import on_skipped
 
@@ -39,6 +40,14 @@ def mlirc(
     """
     keep_stashed_objects()
     trace_again_with_guards()
+    with keeping_writes(gm):
+        return compiled(gm, example_inputs, options, mode)
+
+
+def compiled(
+    gm: GraphModule, example_inputs: Sequence[Any], options: dict[str, Any] | None, mode: str | None
+) -> Callable:
+    """What `mlirc` gives."""
     chosen, dump = Options(dump=None), None
     try:
         chosen = read_options(options, mode)
