@@ -129,3 +129,29 @@ def test_parts_of_complex_products_are_rounded_as_the_number_is(dtype):
     sums = draws(lambda x: 1 / torch.addcdiv(torch.full_like(x, -1), x, x), x[:1])
     assert any(s.isinf().any() or s.isnan().any() for s in sums)
     assert all(s.isfinite().all() for s in draws(lambda x: 1 / torch.addcdiv(torch.ones_like(x), x, x), x[:1]))
+
+
+WRITTEN = {
+    "cond": lambda x: torch.cond(x.sum() > 0, lambda p: p.softmax(-1), lambda p: p.exp(), (x,)),
+    "scan": lambda x: torch._higher_order_ops.scan(lambda c, z: (c.softmax(-1), z.exp()), x[0] * 2, x)[0],
+    "scanned": lambda x: torch._higher_order_ops.scan(lambda c, z: (c.softmax(-1), z.exp()), x[0] * 2, x)[1],
+    "associative_scan": lambda x: torch._higher_order_ops.associative_scan(
+        lambda p, q: p * q, x, 0, combine_mode="generic"
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+def test_results_of_control_flow_that_are_written_to(name):
+    """Eager keeps none of them for the gradient, so that it goes on."""
+
+    def program():
+        x = torch.linspace(-1, 2, 12).reshape(3, 4).requires_grad_()
+        y = WRITTEN[name](x)
+        y.square_()
+        return torch.autograd.grad(y.sum(), x)[0]
+
+    expected = program()
+    for seed in range(3):
+        with in_python(), Noise(seed):
+            torch.testing.assert_close(program(), expected)

@@ -9,6 +9,7 @@ from typing import Any
 from unittest import mock
 
 import torch
+from torch.utils._pytree import tree_map
 
 from tests.fuzz.writer import Writer, filled, is_float, is_real, kind, rank
 
@@ -89,14 +90,19 @@ def scans(w: Writer) -> None:
     )
 
 
+def copied(results: Any) -> Any:
+    """The operators' results are none of the tensors that their functions keep for the gradient: a program may write to them."""
+    return tree_map(torch.clone, results)
+
+
 def cond(predicate: Any, true: Callable, false: Callable, operands: Sequence[Any]) -> Any:
-    return (true if predicate else false)(*operands)
+    return copied((true if predicate else false)(*operands))
 
 
 def while_loop(goes_on: Callable, body: Callable, carried: Sequence[Any]) -> Any:
     while goes_on(*carried):
         carried = body(*carried)
-    return tuple(x.clone() for x in carried)
+    return copied(tuple(carried))
 
 
 def scan(step: Callable, init: Any, xs: torch.Tensor, *, dim: int = 0, reverse: bool = False) -> Any:
@@ -107,7 +113,7 @@ def scan(step: Callable, init: Any, xs: torch.Tensor, *, dim: int = 0, reverse: 
     with torch.autocast(
         xs.device.type, enabled=False
     ):  # the operator stacks nothing; autocast refuses float16 beside its own half type
-        return carried, torch.stack(rows[::-1] if reverse else rows)
+        return copied(carried), torch.stack(rows[::-1] if reverse else rows)
 
 
 def map_rows(function: Callable, xs: torch.Tensor, *arguments: Any) -> Any:
