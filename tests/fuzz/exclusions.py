@@ -21,7 +21,7 @@ EXCLUSIONS = {
     "(drive.py; torch_compat/dynamo/skipped_guards.py)",
     "derivatives of rms_norm within torch.func, on torch 2.11": "0 in inference_mode, without a warning (kinds/derivatives.py)",
     "attention with a scale of 0 or less": "eager masks before it scales: -inf becomes NaN or the largest (kinds/layers.py)",
-    "signs of zeros out of sums of products, and of the larger of -0.0 and 0.0": "the library's choice (noise.SIGNLESS)",
+    "signs of zeros out of sums of products, least squares, and of the larger of -0.0 and 0.0": "the library's choice (noise.SIGNLESS)",
     "largest numbers in sums, norms and products": "whether a square or a sum overflows on the way is a formula's choice: eager's "
     "own layer_norm differs between float32 and float64 there (program.OF_EXTREMES)",
     "clipped gradients of a half type before a norm": "nearly cancel, so that rounding alone decides whether they are clipped and what "

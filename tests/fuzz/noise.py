@@ -40,10 +40,11 @@ COMPLEX_PRODUCTS = {"mul", "div", "reciprocal"}
 LOGARITHMS_OF_SUMS = frozenset(("_log_softmax", "logsumexp", "logaddexp", "logcumsumexp"))
 # Of these a zero may have any sign: sums of products begin as a library likes, and of -0.0 and 0.0 neither is larger; eager's
 # gradient of a softmax has one sign along the last dimension and another along others (tests/dialects/numbers/test_signs_of_zero.py).
+# LAPACK's least squares have another for a right-hand side alone than for the same in a batch (judged/test_noise_goes_on.py).
 _SIGNLESS = """
 mm bmm addmm baddbmm addbmm mv addmv dot vdot convolution convolution_backward _scaled_dot_product_flash_attention_for_cpu
 _scaled_dot_product_flash_attention_for_cpu_backward _scaled_dot_product_attention_math linear _trilinear _cdist_forward
-_softmax_backward_data _log_softmax_backward_data native_group_norm_backward
+_softmax_backward_data _log_softmax_backward_data native_group_norm_backward linalg_lstsq
 maximum minimum max min amax amin fmax fmin aminmax clamp clamp_min clamp_max max_pool2d_with_indices
 """
 SIGNLESS = frozenset(words(_SIGNLESS))

@@ -155,3 +155,17 @@ def test_results_of_control_flow_that_are_written_to(name):
     for seed in range(3):
         with in_python(), Noise(seed):
             torch.testing.assert_close(program(), expected)
+
+
+def test_a_zero_of_a_least_squares_solution_has_any_sign(monkeypatch):
+    """A last bit of the matrix decides in eager, and whether it is one of two."""
+    matrix = torch.tensor([[1.2156, -0.7617, 0], [-0.7617, 2.525, 0], [0, 0, 2.1]])
+    x = torch.tensor([[1.0139, -1.5, 0.0]]).mT
+    signs = set()
+    for k in range(64):
+        other = matrix * (1 + (torch.arange(9).reshape(3, 3) * k % 3 - 1) * 2**-23)
+        signs |= {bool(torch.linalg.lstsq(y, x).solution[2].signbit()) for y in (other, other.mT)}
+    assert signs == {False, True}
+    monkeypatch.setattr(Noise, "shake", lambda self, x: x)
+    found = draws(lambda: torch.linalg.lstsq(matrix, x).solution)
+    assert {bool(y[2].signbit()) for y in found} == {False, True}
