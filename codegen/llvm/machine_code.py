@@ -22,7 +22,7 @@ import torch
 from mlirc.codegen.abi.llvmlite_lock import llvmlite_lock
 from mlirc.codegen.abi.unlocked_emission import emit_object
 from mlirc.codegen.llvm.float_literals import older_literals
-from mlirc.codegen.llvm.processor import cpu_name_and_features, llvm_target
+from mlirc.codegen.llvm.processor import cpu_name_and_features, llvm_target, tuning
 from mlirc.codegen.process.limits import with_room
 from mlirc.dialects.core.fork_locks import adopt, fork_lock
 from mlirc.lowering.host import host_cpu
@@ -233,7 +233,12 @@ def _new_machine(target: CpuTarget, opt_level: int) -> llvm.TargetMachine:
     # "small" is right in 64 bits too: the linker keeps one library's code and constants together, and makes stubs for
     # calls that leave it
     return llvm_target(target).create_target_machine(
-        cpu=cpu, features=features, opt=max(opt_level, 2) if opt_level else 0, reloc="pic", codemodel="small", jit=True
+        cpu=cpu,
+        features=features + tuning(cpu),
+        opt=max(opt_level, 2) if opt_level else 0,
+        reloc="pic",
+        codemodel="small",
+        jit=True,
     )
 
 

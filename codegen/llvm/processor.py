@@ -43,6 +43,12 @@ def portable_name_and_features(target: CpuTarget) -> tuple[str, str]:
     return name, "+avx512bf16" if target.bf16_pairs else features
 
 
+def tuning(name: str) -> str:
+    """What LLVM is to prefer on the processor of that name, as features. Zen's gathers and scatters are microcode, slower than a load or store for
+    each lane."""
+    return ",+prefer-no-gather,+prefer-no-scatter" if name.startswith("znver") else ""
+
+
 def llvm_target(target: CpuTarget) -> llvm.Target:
     """This process's kind of code, or that of another architecture."""
     if target.arch == host_cpu().arch:

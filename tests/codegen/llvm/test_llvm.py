@@ -5,9 +5,11 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
+import llvmlite.binding as llvm
 import pytest
 
 from mlirc.codegen.llvm.machine_code import assembly, compile_ir, compile_to_object, load_object, mlir_to_llvm
+from mlirc.codegen.llvm.processor import tuning
 
 TRIPLE = "define i64 @triple(i64 %x) {\n  %y = mul i64 %x, 3\n  ret i64 %y\n}\n"
 
@@ -129,3 +131,26 @@ for text in ("declare void @absent()", "define i32 @f() { ret i64 0 }", "define 
     gc.collect()
 """
     subprocess.run([sys.executable, "-c", script], check=True)
+
+
+@pytest.mark.parametrize("processor, gathers", [("znver4", False), ("sapphirerapids", True)])
+def test_zen_gathers_by_loads(processor, gathers):
+    if not llvm.get_default_triple().startswith("x86_64"):
+        pytest.skip("x86 only")
+    text = """
+declare <8 x float> @llvm.masked.gather.v8f32.v8p0(<8 x ptr>, i32, <8 x i1>, <8 x float>)
+define <8 x float> @f(ptr %x, <8 x i64> %i) {
+  %p = getelementptr float, ptr %x, <8 x i64> %i
+  %y = call <8 x float> @llvm.masked.gather.v8f32.v8p0(<8 x ptr> %p, i32 4, <8 x i1> splat (i1 true), <8 x float> zeroinitializer)
+  ret <8 x float> %y
+}
+"""
+    machine = llvm.Target.from_default_triple().create_target_machine(
+        cpu=processor, features="+avx512f" + tuning(processor)
+    )
+    module = llvm.parse_assembly(text)
+    options = llvm.create_pipeline_tuning_options(speed_level=2)
+    llvm.create_pass_builder(machine, options).getModulePassManager().run(
+        module, llvm.create_pass_builder(machine, options)
+    )
+    assert ("vgather" in machine.emit_assembly(module)) == gathers
