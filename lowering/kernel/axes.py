@@ -22,6 +22,7 @@ from mlirc.lowering.kernel.typical_sizes import typical
 GATHER, SCATTER = 24, 60
 TRANSPOSED = 6  # read or written by square tiles that are transposed in registers
 STRIDED = 2  # times the stride: picked out of several vectors
+SHIFT = 1  # the lanes of a scan along a vector, moved and combined, for each power of 2
 PICKED = (2, 3, 4, -1)  # the strides for which that is done
 
 MOST_TRANSPOSED = 16  # lanes: a square tile takes as many registers
@@ -118,18 +119,25 @@ class Vector:
 
 def choose_vector(kernel: Kernel, axes: list[Axis], vector_bytes: int) -> Vector:
     """The axis along which the work takes the fewest steps: UNIT STRIDES are one load, others a gather."""
-    has_scan = any(n.kind == "scan" for n in kernel.nodes)
+    scans = [n for n in kernel.nodes if n.kind == "scan"]
     # each lane of an arg reduction must meet its points in row-major order: the vector's loop is the innermost
-    barred = axes if has_scan else axes[:-1] if any(is_positional(n) for n in kernel.nodes) else []
+    barred = axes if not all(map(is_exact, scans)) else axes[:-1] if any(is_positional(n) for n in kernel.nodes) else []
     candidates = [
         Vector(axis, fit(axis, vector_bytes // element_bytes(kernel, axis)))
         for axis in axes
         if not (axis.inner and axis in barred)
     ]
     candidates = [c for c in candidates if c.lanes > 1] or [Vector(None, 1)]
-    if has_scan:
+    if scans:
         candidates.append(Vector(None, 1))
     return min(candidates, key=lambda c: cost(kernel, axes, c, vector_bytes))
+
+
+def is_exact(scan: Node) -> bool:
+    """Whether it does not matter which neighbours a scan combines first, so that lanes may be points of a row. Of equal numbers the later one
+    is the extreme: a zero keeps its sign."""
+    kind, dtype = scan.attributes["kind"], scan.operands[0].dtype
+    return kind in ("max", "min") or (kind in ("sum", "prod") and not dtype.is_floating_point)
 
 
 def fit(axis: Axis, lanes: int) -> int:
@@ -161,12 +169,16 @@ def cost(kernel: Kernel, axes: list[Axis], vector: Vector, vector_bytes: int) ->
     for axis in axes:
         points *= max(axis.hint, 1)
     steps = points if vector.axis is None else points / vector.axis.hint * -(-vector.axis.hint // vector.lanes)
-    total = steps * sum(n.cost * -(-vector.lanes * n.dtype.itemsize // vector_bytes) for n in kernel.nodes)
+    along = vector.axis is not None and vector.axis.inner
+    costs = (
+        (n, n.cost + (SHIFT * vector.lanes.bit_length() if along and n.kind == "scan" else 0)) for n in kernel.nodes
+    )
+    total = steps * sum(each * -(-vector.lanes * n.dtype.itemsize // vector_bytes) for n, each in costs)
     for access in (n.access for n in kernel.nodes if n.access):
         total += _access_cost(access, axes, vector, GATHER)
     for output in kernel.outputs:
         total += _access_cost(output.access, axes, vector, SCATTER)
-    if vector.axis is not None and vector.axis.inner:  # lanes are folded at the end of all inner loops
+    if along:  # lanes are folded at the end of all inner loops
         rows = math.prod(axis.hint for axis in axes if not axis.inner)
         total += 8 * rows * sum(n.kind == "reduce" for n in kernel.nodes)
     return total

@@ -376,11 +376,14 @@ class Loops:
                 x = b.select(mask, x, b.constant(fold.identity, x.dtype))
             index = e.position(self.schedule.axes, wide) if fold.positional else None
             mine = state[len(result) : len(result) + len(fold.dtypes)]
-            mine = fold.step(b, mine, x, index)
+            if fold.node.kind == "scan" and self.schedule.vector_inside:
+                mine, value = fold.along(b, mine, x)
+            else:
+                mine = fold.step(b, mine, x, index)
+                value = mine[0]
             result += mine
             if fold.node.kind == "scan":
-                value = b.cast(mine[0], fold.node.dtype)
-                e.env[fold.node] = value
+                e.env[fold.node] = b.cast(value, fold.node.dtype)
         for node, _ in step.keeps:
             e.value(node)
         for output in step.outputs:

@@ -76,6 +76,17 @@ class LaneFold(Fold):
             closer = b.or_(closer, b.and_(b.ne(x, x), b.eq(best, best)))
         return [b.select(closer, x, best), b.select(closer, index, position)]
 
+    def along(self, b: VectorBuilder, state: list[Value], x: Value) -> tuple[list[Value], Value]:
+        """A scan whose next points are the lanes of x: the accumulator, the same in all lanes, and the scan's value in each lane."""
+        (before,), x, type_ = state, b.cast(x, self.dtype), b.type_text(self.dtype)
+        first, shift = b.constant(self.identity, self.dtype), 1
+        while shift < b.lanes:
+            moved = [k if k < shift else b.lanes + k - shift for k in range(b.lanes)]
+            x = self.combine(b, b.emit(f"vector.shuffle {first}, {x} {moved} : {type_}, {type_}", self.dtype), x)
+            shift *= 2
+        last = b.emit(f"vector.shuffle {x}, {x} {[b.lanes - 1] * b.lanes} : {type_}, {type_}", self.dtype)
+        return [self.combine(b, before, last)], self.combine(b, before, x)
+
     def merge(self, b: VectorBuilder, state: list[Value], other: list[Value]) -> list[Value]:
         """Combines two accumulators. `other` is cast to this level first."""
         if self.compensated:

@@ -3,6 +3,8 @@
 import pytest
 import torch
 
+from tests.kernel_runner import NativeKernel, info
+
 pytestmark = pytest.mark.thinned
 
 
@@ -50,3 +52,46 @@ def test_a_scan_of_a_scan_beside_folds_of_both(first, second, dtype):
         x = torch.randint(-5, 5, shape, generator=torch.Generator().manual_seed(0)).to(dtype)
         for found, expected in zip(compiled(x), program(x), strict=True):
             torch.testing.assert_close(found, expected)
+
+
+ALONG = {
+    "cumsum": lambda x: x.cumsum(-1) - x.sum(-1, keepdim=True),
+    "cumsum as int32": lambda x: x.cumsum(-1, dtype=torch.int32),
+    "cumprod": lambda x: x.cumprod(-1),
+    "cummax": lambda x: x.cummax(-1),
+    "cummin": lambda x: x.cummin(-1),
+}
+
+
+@pytest.mark.thinned(3)
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.uint8, torch.bool, torch.float32, torch.float64])
+@pytest.mark.parametrize("fold", ALONG)
+def test_lanes_along_a_scan(fold, dtype, dynamic):
+    """Wrapped integers, the first NaN, and of equal zeros the sign of the last."""
+    if dtype.is_floating_point and "cumm" not in fold:
+        pytest.skip("sums of floating-point numbers are in order")
+    function = ALONG[fold]
+    torch._dynamo.reset()
+    compiled = torch.compile(function, backend="mlirc", dynamic=dynamic, options={"fallback": "error"})
+    for shape in ((5, 7), (2, 40), (1, 3000)):
+        x = torch.randint(-100, 100, shape).to(dtype)
+        if dtype.is_floating_point:
+            x = torch.where(
+                torch.rand(shape) < 0.02, torch.nan, torch.randint(-2, 3, shape) * torch.randn(shape).sign()
+            )
+        x = x.to(dtype)
+        found, expected = compiled(x), function(x)
+        for a, b in zip(*(r if isinstance(r, tuple) else [r] for r in (found, expected)), strict=True):
+            torch.testing.assert_close(a, b, rtol=0, atol=0, equal_nan=True)
+            assert torch.equal(a.signbit() | a.isnan(), b.signbit() | b.isnan())
+
+
+@pytest.mark.parametrize("dtype, transposes", [(torch.int64, False), (torch.int32, False), (torch.float32, True)])
+def test_a_scan_of_integers_transposes_nothing(dtype, transposes):
+    def build(k, x):
+        return [(k.scan("sum", k.read(x, k.dims)), k.dims, info(dtype, "64, 1024"))]
+
+    kernel = NativeKernel([info(dtype, "64, 1024")], "64", "1024", build)
+    assert ("load_transposed" in kernel.mlir) == transposes
+    kernel.check(torch.randint(99, (64, 1024)).to(dtype))
