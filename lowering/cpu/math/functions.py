@@ -1,6 +1,6 @@
 """The elementary functions of VectorBuilder: `MATH[name](b, x)` writes the lines for float32 or float64 values.
 
-float32 has inline forms, whose error is below 1.5 units in the last place. float64, and fmod, call SLEEF.
+float32 has inline forms, whose error is below 1.5 units in the last place, and fmod one that is exact. float64 calls SLEEF.
 """
 
 import math
@@ -14,6 +14,7 @@ from mlirc.lowering.cpu.math import exp as vector_math_exp
 from mlirc.lowering.cpu.math import log as vector_math_log
 from mlirc.lowering.cpu.math import trig as vector_math_trig
 from mlirc.lowering.cpu.math.arithmetic import Arithmetic
+from mlirc.lowering.cpu.math.branches import rarely
 from mlirc.lowering.cpu.math.sleef import call
 from mlirc.lowering.cpu.math.text import Value
 
@@ -95,6 +96,23 @@ def _far_out(name: str) -> Callable:
 
 
 def _fmod(b: Arithmetic, x: Value, y: Value) -> Value:
+    """The remainder, exactly: x - n y, where n, the rounded quotient without its fraction, is right or 1 too large.
+
+    It is a multiple of the smaller one's last unit and no larger than y, so fma does not round it. Without instructions for fma, for
+    quotients that are no such number, and for an infinite y, it is SLEEF's.
+    """
+    if b.text.target.arch == "x86_64" and b.text.target.vector_bytes == 16:
+        return _far_fmod(b, x, y)
+    size, divisor = b.abs(x), b.abs(y)
+    n = b.trunc(b.div(size, divisor))
+    rest = b.fma(b.neg(n), divisor, size)
+    rest = b.select(b.lt(rest, b.constant(0.0, x.dtype)), b.add(rest, divisor), rest)
+    largest = b.constant(0.5 / torch.finfo(x.dtype).eps, x.dtype)
+    near = b.and_(b.lt(n, largest), b.eq(rest, rest))
+    return rarely(b, b.not_(near), lambda: _far_fmod(b, x, y), b.copysign(rest, x))
+
+
+def _far_fmod(b: Arithmetic, x: Value, y: Value) -> Value:
     """The remainder, exact where SLEEF's, which divides, has a quotient that overflows.
 
     float32's quotients are below 2^277, which float64 holds. Of float64's 2^700 y has the same remainders as y: three steps.

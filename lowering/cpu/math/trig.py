@@ -9,6 +9,7 @@ import math
 import torch
 
 from mlirc.lowering.cpu.math.arithmetic import Arithmetic
+from mlirc.lowering.cpu.math.branches import rarely
 from mlirc.lowering.cpu.math.floats import nearest_integer, polynomial, shift_left
 from mlirc.lowering.cpu.math.sleef import call
 from mlirc.lowering.cpu.math.text import Value
@@ -159,16 +160,5 @@ def _atan_of_ratio(b: Arithmetic, ratio: Value, inverted: Value) -> Value:
 
 
 def _with_large(b: Arithmetic, function: str, x: Value, result: Value) -> Value:
-    """`result`, with SLEEF's in the lanes where |x| > LARGE: a branch that is hardly ever taken."""
-    large = b.gt(b.abs(x), b.constant(LARGE))
-    some: str = large
-    if b.lanes > 1:
-        some = b.emit(f"vector.reduction <or>, {large} : {b.type_text(torch.bool)} into i1", torch.bool)
-    inner: list[str] = []
-    outer, b.lines = b.lines, inner
-    corrected = b.select(large, call(b, function, x), result)
-    b.lines = outer
-    type_ = b.type_text(x.dtype)
-    chosen = b.emit(f"scf.if {some} -> ({type_}) {{", x.dtype)
-    b.lines += [*inner, f"scf.yield {corrected} : {type_}", "} else {", f"scf.yield {result} : {type_}", "}"]
-    return chosen
+    """`result`, with SLEEF's in the lanes where |x| > LARGE."""
+    return rarely(b, b.gt(b.abs(x), b.constant(LARGE)), lambda: call(b, function, x), result)

@@ -61,3 +61,16 @@ def test_constants_divide_as_tensors_do(dtype):
         ]
         got = compiled(lambda x, y=number: torch.fmod(x, y))(x)
         assert same(torch.tensor(exact, dtype=torch.float64).to(dtype), got, 0.0, 0.0).all(), number
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+def test_quotients_beside_whole_numbers(dtype):
+    """The quotient is rounded up to a whole number that the dividend does not reach, or is just below what is divided at once."""
+    y = torch.rand(3000).add(0.5).to(dtype)
+    whole = torch.cat([torch.randint(1, 2**k, (1000,)) for k in (4, 11, 24)])
+    whole[:3] = torch.tensor([2**22, 2**23, 2**24])
+    near = (whole * y.double()).clamp(max=torch.finfo(dtype).max).to(dtype)
+    x = torch.cat([torch.nextafter(near, torch.zeros_like(near)), near, -near])
+    y = torch.cat([y, -y, y])
+    exact = torch.tensor([math.fmod(a, b) for a, b in zip(x.tolist(), y.tolist(), strict=True)], dtype=torch.float64)
+    assert same(exact.to(dtype), compiled(torch.fmod)(x, y), 0.0, 0.0).all()
