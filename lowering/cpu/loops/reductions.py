@@ -15,7 +15,7 @@ from mlirc.lowering.cpu.math.builder import Value, VectorBuilder
 from mlirc.lowering.kernel.fold import Fold
 from mlirc.lowering.kernel.nodes import Node
 
-BLOCK = 64  # additions of float32 to one lane before it is added to the float64 level
+BLOCK = 16  # additions of float32 to one lane before it is added to the float64 level
 BLOCK_OF_FLOAT64 = 64
 
 
