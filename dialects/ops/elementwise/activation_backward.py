@@ -26,8 +26,8 @@ class Gradient(Binary):
 
 
 def one_minus_square(b, y):
-    """1 - y*y, as accurate as where it is rounded once."""
-    return b.mul(b.sub(b.constant(1.0), y), b.add(b.constant(1.0), y))
+    """1 - y*y, rounded once."""
+    return b.fma(b.neg(y), y, b.constant(1.0))
 
 
 class SigmoidBackward(Gradient, name="sigmoid_backward", aten=(aten.sigmoid_backward.default,)):

@@ -50,7 +50,7 @@ def distance_to_integer(b, x):
     return b.sub(x, b.round(x))
 
 
-class Lgamma(FloatUnary, name="lgamma", aten=(aten.lgamma.default, aten.special_gammaln.default)):
+class Lgamma(FloatUnary, name="lgamma"):
     """log(|gamma(x)|): infinite at 0, -1, -2, ..., inf and -inf."""
 
     jumps = True
@@ -86,9 +86,7 @@ class Lgamma(FloatUnary, name="lgamma", aten=(aten.lgamma.default, aten.special_
         return b.select(b.or_(pole, b.eq(size, infinity)), infinity, result)
 
 
-class Digamma(
-    FloatUnary, name="digamma", aten=(aten.digamma.default, aten.special_psi.default, aten.special_digamma.default)
-):
+class Digamma(FloatUnary, name="digamma"):
     """The derivative of lgamma: -inf at 0, inf at -0.0, NaN at -1, -2, ... and -inf."""
 
     jumps = True
@@ -122,11 +120,28 @@ class Digamma(
         return b.select(b.eq(x, zero), b.copysign(b.constant(math.inf), b.neg(x)), result)
 
 
+@imports(aten.lgamma.default, aten.special_gammaln.default)
+def lgamma(g, x):
+    return in_float64(g, g.lgamma, x)
+
+
+@imports(aten.digamma.default, aten.special_psi.default, aten.special_digamma.default)
+def digamma(g, x):
+    return in_float64(g, g.digamma, x)
+
+
+def in_float64(g, function, x):
+    """The function of x, in float64 on a CPU: near its negative zeros the terms of the reflection cancel, and eager's kernels have the digits."""
+    (x,) = g.widen(g.cast(x, g.out.dtype))
+    info = g.info(x)
+    return g.cast(function(g.cast(x, torch.float64)), info.dtype) if info.device == "cpu" else function(x)
+
+
 @imports(aten.mvlgamma.default, aten.special_multigammaln.default)
 def mvlgamma(g, x, p):
     """The logarithm of the gamma function of p dimensions: the sum of lgamma(x - i / 2) for i < p, and a constant."""
     (x,) = g.widen(g.cast(x, g.out.dtype))
     dtype = g.info(x).dtype
     halves = g.div(g.iota((p,), symbol("d0"), dtype), 2.0)
-    terms = g.lgamma(g.sub(g.unsqueeze(x, -1), halves))
+    terms = in_float64(g, g.lgamma, g.sub(g.unsqueeze(x, -1), halves))
     return g.add(g.reduce("sum", terms, (-1,)), p * (p - 1) * math.log(math.pi) / 4)

@@ -103,7 +103,7 @@ def log_ndtr(g, x):
     """The logarithm of the normal distribution function: from erfcx in the lower tail, where 1 - erfc would be 0."""
     (x,) = g.widen(g.cast(x, g.out.dtype))
     scaled = g.mul(x, math.sqrt(0.5))
-    tail = g.sub(g.log(g.div(g.erfcx(g.neg(scaled)), 2.0)), g.div(g.mul(x, x), 2.0))
+    tail = g.sub(g.log(g.div(g.erfcx(g.neg(scaled)), 2.0)), g.mul(g.mul(x, 0.5), x))  # x * x may overflow
     return g.select(g.lt(x, -1.0), tail, g.log1p(g.div(g.neg(g.erfc(scaled)), 2.0)))
 
 
