@@ -5,7 +5,7 @@ elimination at the same time.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar
 from weakref import WeakValueDictionary
 
@@ -352,6 +352,34 @@ def nodes_below(roots: list[BodyNode]) -> list[BodyNode]:
         if len(stack) == height:
             ordered[stack.pop()] = None
     return list(ordered)
+
+
+def rounded_for_all(body: Body) -> Body:
+    """The body with each value that one of its users wants rounded (KEEP THE PRECISION) rounded for all of them.
+
+    In x * cos(x) - sin(x) of a half type only what sin and cos read would be rounded: near 0 the difference would be that of x and
+    x rounded.
+    """
+    rounded: dict[BodyNode, BodyNode] = {}
+    for node in body.nodes:
+        if node.name == "cast" and not node.is_implicit_cast and node.operands[0].is_implicit_cast:
+            x = node.operands[0].operands[0]
+            if x.type == node.type and _width(node.operands[0].type) < _width(x.type):
+                rounded[x] = node
+    if not rounded:
+        return body
+    pool, made = NodePool(body.inner_dims), dict[BodyNode, BodyNode]()
+    stack = [result.node for result in body.results]
+    while stack:
+        node = stack[-1]
+        narrows = node.is_implicit_cast and _width(node.type) < _width(node.operands[0].type)
+        operands = node.operands if narrows else tuple([rounded.get(x, x) for x in node.operands])
+        missing = [x for x in operands if x not in made]
+        if missing:
+            stack += missing
+            continue
+        made[stack.pop()] = pool.again(node, tuple([made[x] for x in operands]), node.map)
+    return Body(body.parallel, body.inner, [replace(r, node=made[r.node]) for r in body.results], body.label)
 
 
 # ---- from and to MLIR

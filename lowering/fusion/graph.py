@@ -14,7 +14,7 @@ from mlirc.dialects.core.bindings import ir
 from mlirc.dialects.core.tensor_types import info_of
 from mlirc.lowering.analysis.effects import EFFECTS, may_write
 from mlirc.lowering.analysis.index_maps import substitute
-from mlirc.lowering.fusion.body import Body, Tensor, copy_kernel, write_body
+from mlirc.lowering.fusion.body import Body, Tensor, copy_kernel, rounded_for_all, write_body
 from mlirc.lowering.fusion.outlines import Outlines
 from mlirc.lowering.kernel.alike import AlikeKernels
 
@@ -348,7 +348,8 @@ class FusionGraph:
 
     def _write(self, node: FusionNode, written: dict[tuple, ir.Operation]) -> ir.Operation:
         """The kernel of a node. One like an earlier one, which is in `written`, is a copy of that."""
-        body, location = node.body, node.location
+        body, location = rounded_for_all(node.body), node.location
+        node.body = body
         types = tuple([tensor.value.type for tensor in (*body.tensors, *body.outputs)])
         key = self.outlines.outline(body), types
         made = written.get(key)
