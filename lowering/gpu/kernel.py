@@ -77,7 +77,7 @@ def triton_kernel(
     matmul = match_matmul(kernel)
     if matmul is not None:
         return matmul_kernel(matmul, name, infos, gpu, tuple(aligned), tiling)
-    divide_axes(kernel)
+    divide_axes(kernel, "gpu")
     schedule = make_schedule(kernel, make_axes(kernel))
     schedule = change(schedule) if change else schedule
     e = TritonEmitter(kernel, schedule, index_dtype(schedule, infos))

@@ -9,11 +9,11 @@ from mlirc.dialects.core import symbols
 from mlirc.dialects.core.symbols import Expr, Int, symbol
 from mlirc.lowering.kernel.nodes import Kernel, Linear, is_dim, linear_form, recompute_dims
 
-SHORTEST = 5  # a part of fewer elements would leave most lanes of a vector idle
+SHORTEST = {"cpu": 4, "gpu": 5}  # parts of fewer elements would leave most lanes of a vector idle
 
 
-def divide_axes(kernel: Kernel) -> None:
-    """Rewrites `kernel`. A dimension stays if anything but `d // c` and `d % c`, with one constant c, is done to it."""
+def divide_axes(kernel: Kernel, kind: str) -> None:
+    """Rewrites `kernel`, for this kind of target. A dimension stays if anything but `d // c` and `d % c`, with one constant c, is done to it."""
     if any(n.kind == "scan" for n in kernel.nodes):
         return
     linears = [a.address for a in kernel.accesses] + [n.size for n in kernel.nodes if n.size]
@@ -27,7 +27,7 @@ def divide_axes(kernel: Kernel) -> None:
     for sizes in (kernel.parallel, kernel.inner):
         for d, size in list(sizes.items()):
             divisor = names.get(d)
-            if divisor is None or divisor < SHORTEST or symbols.mod(size, divisor) != 0:
+            if divisor is None or divisor < SHORTEST[kind] or symbols.mod(size, divisor) != 0:
                 continue
             quotient, remainder = f"d{fresh}", f"d{fresh + 1}"
             fresh += 2

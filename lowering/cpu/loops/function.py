@@ -57,7 +57,7 @@ def empty_text(name: str) -> KernelText:
 
 def kernel_text(kernel: Kernel, name: str, target: CpuTarget) -> KernelText:
     names = kernel.symbols
-    divide_axes(kernel)
+    divide_axes(kernel, "cpu")
     axes = make_axes(kernel)
     vector = choose_vector(kernel, axes, target.vector_bytes)
     use_bounds(kernel, vector)

@@ -102,3 +102,17 @@ def test_wide_sums_take_more_registers():
     kernel = NativeKernel([info(f32, "2, 56, 56, 64")], "2, 8", "8, 56, 56", build)
     assert "masked.gather" not in kernel.mlir
     kernel.check(torch.randn(2, 56, 56, 64))
+
+
+@pytest.mark.parametrize("groups, apart", [(2, True), (4, False), (8, False)])
+def test_parts_of_a_dimension_have_strides(groups, apart):
+    """Channels in groups, one of each in turn: parts of 4 elements or more are dimensions of their own, and no quotient is left."""
+
+    def build(k, x):
+        pixel, channel = k.dims
+        source = symbols.mod(channel, groups) * (64 // groups) + symbols.floordiv(channel, groups)
+        return [(k.read(x, (pixel, source)), k.dims, info(f32, "300, 64"))]
+
+    kernel = NativeKernel([info(f32, "300, 64")], "300, 64", "", build)
+    assert ("arith.shrsi" in kernel.mlir or "divsi" in kernel.mlir) == apart
+    kernel.check(torch.randn(300, 64))
