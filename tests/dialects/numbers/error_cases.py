@@ -117,7 +117,8 @@ def cases() -> dict[str, Case]:
     made: dict[str, Case] = {}
     for name, function in REDUCTIONS.items():
         for size, shape in ROWS.items():
-            made[f"{name} {size}"] = Case(function, normal(shape))
+            # one number a seed: eager's error may be small by chance
+            made[f"{name} {size}"] = Case(function, normal(shape), allowed=2.0 if name == "sum_of_all" else 1.0)
     for name, function in COLUMNS.items():
         for size, shape in (("short", (7, 64)), ("long", (1 << 14, 20))):
             made[f"{name} {size}"] = Case(function, normal(shape))
@@ -266,7 +267,7 @@ def excesses(case: Case, compiled: Callable, kind: str, dtype: torch.dtype, seed
         got = results(compiled, tensors, case.gradients)
         for i, (x, e, y) in enumerate(zip(exact, eager, got, strict=True)):
             assert e.dtype == y.dtype and e.shape == y.shape
-            valid = e.isfinite() & x.isfinite()
+            valid = e.isfinite() & (x.abs() <= torch.finfo(dtype).max)
             error = (y.double() - x)[valid].abs().nan_to_num(math.inf)
             ours.setdefault(i, []).append(error)
             eagers.setdefault(i, []).append((e.double() - x)[valid].abs())
