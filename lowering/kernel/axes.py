@@ -6,7 +6,7 @@ After:  axes d1 (256, stride 768) and d2 (768, stride 1)
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -117,20 +117,20 @@ class Vector:
     lanes: int
 
 
-def choose_vector(kernel: Kernel, axes: list[Axis], vector_bytes: int) -> Vector:
-    """The axis along which the work takes the fewest steps: UNIT STRIDES are one load, others a gather."""
+def choose_vector(kernel: Kernel, axes: list[Axis], vector_bytes: int, known: Collection[Node] = ()) -> Vector:
+    """The axis along which the work takes the fewest steps: UNIT STRIDES are one load, others a gather. No vector holds the `known` nodes."""
     scans = [n for n in kernel.nodes if n.kind == "scan"]
     # each lane of an arg reduction must meet its points in row-major order: the vector's loop is the innermost
     barred = axes if not all(map(is_exact, scans)) else axes[:-1] if any(is_positional(n) for n in kernel.nodes) else []
     candidates = [
-        Vector(axis, fit(axis, vector_bytes // element_bytes(kernel, axis)))
+        Vector(axis, fit(axis, vector_bytes // element_bytes(kernel, axis, known)))
         for axis in axes
         if not (axis.inner and axis in barred)
     ]
     candidates = [c for c in candidates if c.lanes > 1] or [Vector(None, 1)]
     if scans:
         candidates.append(Vector(None, 1))
-    return min(candidates, key=lambda c: cost(kernel, axes, c, vector_bytes))
+    return min(candidates, key=lambda c: cost(kernel, axes, c, vector_bytes, known))
 
 
 def is_exact(scan: Node) -> bool:
@@ -147,13 +147,13 @@ def fit(axis: Axis, lanes: int) -> int:
     return lanes
 
 
-def element_bytes(kernel: Kernel, axis: Axis) -> int:
+def element_bytes(kernel: Kernel, axis: Axis, known: Collection[Node] = ()) -> int:
     """What decides the number of lanes along an axis: 4 with any 4-byte or half value there: indices beside it can take two registers."""
 
     def has_lanes(node: Node) -> bool:
         return any(axis.name in x.dims for x in (node, *node.operands))
 
-    nodes = list(filter(has_lanes, kernel.nodes))
+    nodes = [n for n in kernel.nodes if n not in known and has_lanes(n)]
     found = {max(n.dtype.itemsize, 4) if n.dtype.is_floating_point else n.dtype.itemsize for n in nodes}
     accesses = [*(n.access for n in nodes if n.access), *(o.access for o in kernel.outputs)]
     found |= {a.dtype.itemsize for a in accesses if a.dtype != torch.bool}
@@ -163,7 +163,7 @@ def element_bytes(kernel: Kernel, axis: Axis) -> int:
     return 1
 
 
-def cost(kernel: Kernel, axes: list[Axis], vector: Vector, vector_bytes: int) -> float:
+def cost(kernel: Kernel, axes: list[Axis], vector: Vector, vector_bytes: int, known: Collection[Node] = ()) -> float:
     """Estimated vector steps over the whole space. A step of elements that are wider than those which decided the lanes is of several registers."""
     points = 1
     for axis in axes:

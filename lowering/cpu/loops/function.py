@@ -40,6 +40,7 @@ from mlirc.lowering.cpu.loops.non_temporal_stores import FENCE, choose_non_tempo
 from mlirc.lowering.cpu.loops.partial_reductions import Partials, partial_bytes
 from mlirc.lowering.cpu.loops.pipelined_epilogue import PipelinedEpilogue, has_pipelined_epilogue
 from mlirc.lowering.cpu.loops.schedule import LoopSchedule, make_schedule
+from mlirc.lowering.cpu.loops.segments import known_by_segments
 from mlirc.lowering.cpu.loops.threads import ThreadSplit, choose_split
 from mlirc.lowering.cpu.loops.work_stealing import WorkStealing
 from mlirc.lowering.cpu.math.builder import Value
@@ -59,7 +60,8 @@ def kernel_text(kernel: Kernel, name: str, target: CpuTarget) -> KernelText:
     names = kernel.symbols
     divide_axes(kernel, "cpu")
     axes = make_axes(kernel)
-    vector = choose_vector(kernel, axes, target.vector_bytes)
+    known = known_by_segments(kernel.nodes, axes, target.vector_bytes)
+    vector = choose_vector(kernel, axes, target.vector_bytes, known)
     use_bounds(kernel, vector)
     schedule = make_schedule(kernel, axes, vector)
     split = choose_split(kernel, schedule)

@@ -243,15 +243,17 @@ class Loops:
     def innermost(self, step: Pass, lower: list[LaneFold], copies: int, state, types, axis: Axis) -> list[Value]:
         e = self.e
         cut = segments(step.nodes, axis, self.step)
-        if not cut or (self.ranges.get(axis) is not None and not any(part.reads for part in cut)):
+        in_blocks = self.ranges.get(axis) is not None and bool(lower or self.schedule.block)
+        if not cut or (in_blocks and not any(part.reads for part in cut)):
             return self.along(step, lower, copies, state, types, axis)
         for part, (lo, hi, multiple) in zip(cut, self.ends(axis, cut), strict=True):
             with self.part(axis, lo, hi, multiple), e.scope():
                 for node, holds in part.known.items():
                     e.env[node] = e.builder(torch.bool, e.is_wide(node)).constant(holds)
+                if multiple % self.step:
+                    e.non_temporal = {}  # vectors do not begin at multiples of their size
                 if part.reads:
                     e.reads = part.reads
-                    e.non_temporal = {}  # vectors do not begin at multiples of their size
                     for access in part.reads.values():
                         pointer(e, access)
                 state = self.along(step, lower, copies, state, types, axis)
@@ -263,11 +265,11 @@ class Loops:
         lo, stop = self.range(axis)
         for part in cut:
             hi = stop if part is cut[-1] else e.integer(part.hi)
-            if within is None and isinstance(axis.size, int):
-                assert isinstance(part.lo, int) and isinstance(part.hi, int)
-                yield lo, hi, math.gcd(part.lo, part.hi)
-            else:
+            if within is not None or not isinstance(axis.size, int):
                 hi = hi if part is cut[-1] else b.maximum(b.minimum(hi, stop), lo)
+            if isinstance(part.lo, int) and isinstance(part.hi, int):
+                yield lo, hi, math.gcd(part.lo, part.hi, 0 if within is None else self.multiples.get(axis) or 1)
+            else:
                 yield lo, hi, 1
             lo = hi
 

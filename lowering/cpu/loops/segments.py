@@ -18,6 +18,7 @@ from mlirc.lowering.kernel.linear_parts import parts, read_with
 from mlirc.lowering.kernel.nodes import Access, Node
 
 MOST = 4  # segments: each is a loop of its own in the text
+LEAST = 16  # vectors in a segment that ends within a vector
 
 _COMPARE = {"lt": operator.lt, "le": operator.le, "gt": operator.gt, "ge": operator.ge}
 
@@ -35,23 +36,53 @@ class Segment:
 def segments(nodes: Sequence[Node], axis: Axis, step: int) -> list[Segment]:
     """The segments of an axis, first to last; empty where nothing splits it.
 
-    Comparisons split an axis of known size, at multiples of `step`, or where maps split it too.
+    Comparisons split an axis of known size: at multiples of `step`, anywhere into long segments, or where maps split it too.
     """
-    compared = {n: c for n in nodes if axis.known is not None and (c := _constant(n, axis)) is not None}
-    # a comparison with c changes between c - 1 and c, or between c and c + 1
-    changes = {c + (n.kind in ("le", "gt")) for n, c in compared.items()}
-    cuts = sorted(c for c in changes if 0 < c < (axis.known or 0))
-    reads = [n for n in nodes if n.access is not None and axis.name in symbols.free_symbols(n.access.address.rest)]
+    compared = _compared(nodes, axis)
+    reads = [n for n in nodes if _is_in_rest(n, axis)]
     found = parts([n.access.address.rest for n in reads], axis.name, axis.size) if reads else []
     if found:
         return [
             Segment(part.lo, part.hi, _known(compared, part.lo, part.hi), dict(_reads(reads, part.values)))
             for part in found
         ]
-    if not cuts or len(cuts) >= MOST or any(c % step for c in cuts):
-        return []
-    ends = [0, *cuts, axis.size]
+    ends = _ends(compared, axis, step)
     return [Segment(lo, hi, _known(compared, lo, hi)) for lo, hi in pairwise(ends)]
+
+
+def known_by_segments(nodes: Sequence[Node], axes: Sequence[Axis], most: int) -> set[Node]:
+    """The comparisons that are known in each segment of a kernel with one axis, and the indices that they alone take.
+
+    most    how many lanes a vector may have
+    """
+    if len(axes) != 1 or axes[0].inner or any(_is_in_rest(n, axes[0]) for n in nodes):
+        return set()
+    compared = _compared(nodes, axes[0])
+    if not _ends(compared, axes[0], most):
+        return set()
+    taken = {x for n in nodes if n not in compared for x in n.operands}
+    return set(compared) | {x for n in compared for x in n.operands if x not in taken}
+
+
+def _is_in_rest(node: Node, axis: Axis) -> bool:
+    """Whether a read's map has the index in other terms than strides."""
+    return node.access is not None and axis.name in symbols.free_symbols(node.access.address.rest)
+
+
+def _compared(nodes: Iterable[Node], axis: Axis) -> dict[Node, int]:
+    """The comparisons of the index along an axis of known size, and what they compare it with."""
+    return {n: c for n in nodes if axis.known is not None and (c := _constant(n, axis)) is not None}
+
+
+def _ends(compared: dict[Node, int], axis: Axis, step: int) -> list[int]:
+    """Where segments begin and end; empty where nothing splits the axis, or into too many or too short ones."""
+    size = axis.known or 0
+    # a comparison with c changes between c - 1 and c, or between c and c + 1
+    changes = {c + (n.kind in ("le", "gt")) for n, c in compared.items()}
+    cuts = sorted(c for c in changes if 0 < c < size)
+    ends = [0, *cuts, size]
+    short = any(hi - lo < LEAST * step for lo, hi in pairwise(ends))
+    return [] if not cuts or len(cuts) >= MOST or (short and any(c % step for c in cuts)) else ends
 
 
 def _known(compared: dict[Node, int], lo: Int, hi: Int) -> dict[Node, bool]:

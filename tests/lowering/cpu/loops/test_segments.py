@@ -1,5 +1,6 @@
 """Loops that are cut where an index is compared with a constant."""
 
+import re
 import tracemalloc
 from itertools import pairwise
 
@@ -57,3 +58,53 @@ def test_an_axis_of_many_elements_takes_no_memory():
         assert tracemalloc.get_traced_memory()[1] < 2**24
     finally:
         tracemalloc.stop()
+
+
+LONG = [
+    (2**17 + 8, 2**17),
+    (100_003, 77_777),
+    (70_001, 3, 90_001),
+    (66_000, 66_001, 66_002),
+    (1, 200_000),
+    (40_000,) * 6,
+]
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+@pytest.mark.parametrize("dtype", [torch.int8, torch.bool, torch.float16, torch.float32, torch.float64])
+def test_a_long_concatenation_that_threads_share(dtype, threads):
+    """A thread's part begins and ends anywhere in the segments, and segments anywhere in a vector."""
+    generator = torch.Generator().manual_seed(threads)
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        for sizes in LONG:
+            xs = [torch.randint(-9, 9, (n + 1,), generator=generator).to(dtype)[1:] for n in sizes]
+            call = torch.compile(lambda *xs: torch.cat([xs[0].flip(0), *xs[1:]]), backend="mlirc", dynamic=False)
+            assert torch.equal(call(*xs), torch.cat([xs[0].flip(0), *xs[1:]])), sizes
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_results_past_the_cache_end_segments_anywhere():
+    """A store past the cache takes addresses at multiples of a vector alone."""
+    xs = [torch.randn(2**24 + 3), torch.randn(2**21 + 5)]
+    call = torch.compile(lambda *xs: torch.cat(xs), backend="mlirc", dynamic=False)
+    assert torch.equal(call(*xs), torch.cat(xs))
+
+
+@pytest.mark.skipif(host_cpu().arch != "x86_64", reason="looks for instructions of x86")
+@pytest.mark.parametrize("sizes", [[2**17 + 8, 2**17], [100_003, 77_777]])
+def test_long_segments_of_bytes_are_whole_vectors(sizes):
+    """No index of 8 bytes decides how many lanes a vector has."""
+
+    def build(k, x, y):
+        (d,) = k.dims
+        first = k.lt(k.size(d), sizes[0])
+        a, b = k.read(x, [d], mask=first), k.read(y, [d - sizes[0]], mask=k.ge(k.size(d), sizes[0]))
+        return [(k.select(first, a, b), k.dims, info(torch.int8, f"{sum(sizes)}"))]
+
+    kernel = NativeKernel([info(torch.int8, f"{n}") for n in sizes], f"{sum(sizes)}", "", build)
+    text = assembly(kernel.llvm)
+    assert re.search(r"^\s+vmov\w+\s+[^{}]*\(%r(?!ip)[^{}]*\), %[yz]mm\d+$", text, re.MULTILINE)  # a load of a whole vector, without a mask
+    kernel.check(*(torch.randint(-9, 9, (n,), dtype=torch.int8) for n in sizes))
