@@ -106,5 +106,7 @@ def test_long_segments_of_bytes_are_whole_vectors(sizes):
 
     kernel = NativeKernel([info(torch.int8, f"{n}") for n in sizes], f"{sum(sizes)}", "", build)
     text = assembly(kernel.llvm)
-    assert re.search(r"^\s+vmov\w+\s+[^{}]*\(%r(?!ip)[^{}]*\), %[yz]mm\d+$", text, re.MULTILINE)  # a load of a whole vector, without a mask
+    assert re.search(
+        r"^\s+vmov\w+\s+[^{}]*\(%r(?!ip)[^{}]*\), %[yz]mm\d+$", text, re.MULTILINE
+    )  # a load of a whole vector, without a mask
     kernel.check(*(torch.randint(-9, 9, (n,), dtype=torch.int8) for n in sizes))
