@@ -33,20 +33,27 @@ def write_out_resizes(gm: GraphModule) -> None:
             if isinstance(module, GraphModule)
             else []
         )
-        if resizes and without_python_kernels() is not None:
-            for node in resizes:
-                node.target = interpolate
+        for node in resizes:
+            node.target = interpolate
+        if resizes:
             module.recompile()  # type: ignore[reportCallIssue]
 
 
 def interpolate(input: Tensor, *args: Any, **options: Any) -> Tensor:
-    """torch.nn.functional.interpolate. Nothing is changed where there is no gradient, for sizes that are symbols, which PyTorch's backward
-    operators do not take, and on a GPU, where they add in no fixed order."""
+    """torch.nn.functional.interpolate. Gradients are those of PyTorch's decomposition for sizes that are symbols, which its backward operators do not
+    take, and on a GPU, where they add in no fixed order."""
     without = without_python_kernels() if is_differentiated(input) and has_known_sizes(input, args, options) else None
     if without is None or input.device.type != "cpu":
-        return functional.interpolate(input, *args, **options)
+        return row_major(functional.interpolate(input, *args, **options), *args, **options)
     with without():
         return functional.interpolate(input, *args, **options)
+
+
+def row_major(
+    result: Tensor, size: Any = None, scale_factor: Any = None, mode: str = "nearest", *args: Any, **options: Any
+) -> Tensor:
+    """The nearest elements of rows [N, C, W] lie row-major. In the decomposition, an index, they follow the input."""
+    return result.contiguous() if result.dim() == 3 and mode in ("nearest", "nearest-exact") else result
 
 
 def is_differentiated(x: Tensor) -> bool:

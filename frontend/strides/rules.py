@@ -88,13 +88,21 @@ def _scaled_by_power(result: torch.Tensor, args: tuple) -> tuple:
 
 
 def _rolled(result: torch.Tensor, args: tuple) -> tuple | None:
-    """Two parts put together, for each dimension; an empty part is row-major. What is empty is cloned."""
+    """Two parts put together, for each dimension; an empty part is row-major. What is empty is cloned. Without dimensions all are one."""
     x: torch.Tensor = args[0]
+    shifts, dims = args[1], args[2] if len(args) > 2 else []
+    if not dims:
+        return order.row_major(result.shape)
     if any(n == 0 for n in x.shape):
         return _preserved(x)
-    shifts, dims = args[1], args[2] if len(args) > 2 else []
-    moves = bool(dims) and all(n % x.shape[d] != 0 for n, d in zip(shifts, dims, strict=True))
+    moves = all(n % x.shape[d] != 0 for n, d in zip(shifts, dims, strict=True))
     return suggested(0)(result, args) if moves else order.row_major(result.shape)
+
+
+def _shuffled(result: torch.Tensor, args: tuple) -> tuple | None:
+    """Of what is empty, eager gives an alias."""
+    x = args[0]
+    return x.stride() if any(order.same(n, 0) for n in x.shape) else suggested(0)(result, args)
 
 
 def _of_loss(result: torch.Tensor, args: tuple) -> tuple | None:
@@ -330,6 +338,7 @@ ROW_MAJOR = (
 ROW_MAJOR_ON_CPU = (
     aten.log_sigmoid_forward.default,
     aten.glu_backward.default,
+    aten.native_layer_norm.default,
     aten.upsample_bicubic2d_backward.default,
     aten._upsample_bicubic2d_aa_backward.default,
     aten.upsample_nearest3d_backward.default,
@@ -356,7 +365,7 @@ SUGGESTED: dict[Any, int] = {
     aten._batch_norm_no_update.default: 0,
     aten.native_batch_norm_backward.default: 1,
     aten.batch_norm_backward.default: 1,
-    aten.channel_shuffle.default: 0,
+    aten.native_group_norm.default: 0,
     aten.max_unpool2d.default: 0,
     aten.reflection_pad2d_backward.default: 1,
     aten.reflection_pad3d.default: 0,
@@ -438,6 +447,7 @@ EXACT |= dict.fromkeys(REDUCTIONS, _reduced)
 EXACT_ON_CPU: dict[Any, Rule] = {
     aten.reflection_pad2d.default: suggested(0),
     aten.replication_pad2d.default: suggested(0),
+    aten.channel_shuffle.default: _shuffled,
     aten.convolution_backward.default: _of_convolution,
     aten._scaled_dot_product_flash_attention_for_cpu.default: _of_flash_attention,
     aten._fft_c2c.default: fourier.of_complex,
