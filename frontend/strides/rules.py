@@ -100,7 +100,7 @@ def _rolled(result: torch.Tensor, args: tuple) -> tuple | None:
 
 
 def _shuffled(result: torch.Tensor, args: tuple) -> tuple | None:
-    """Of what is empty, eager gives an alias."""
+    """Channels-last where the argument is, else row-major; what is empty is an alias."""
     x = args[0]
     return x.stride() if any(order.same(n, 0) for n in x.shape) else suggested(0)(result, args)
 
