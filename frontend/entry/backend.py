@@ -18,11 +18,6 @@ from mlirc.frontend.torch_compat.dynamo.written_scalars import keeping_writes
 from mlirc.frontend.torch_compat.jagged_attention import pad_jagged_attention
 from mlirc.frontend.torch_compat.scripted_models import on_skipped
 
-try:
-    from mlirc.frontend.driver.driver import compile_captured
-except Missing as reason:  # a PyTorch that nobody has tried: every graph runs in eager
-    compile_captured, why_not = None, str(reason)
-
 artifacts.register()  # torch.compile(model, backend="mlirc") comes here, before any graph
 
 
@@ -55,8 +50,7 @@ def compiled(
             from mlirc.frontend.report.dynamo_dump import DynamoDump
 
             dump = DynamoDump(gm, chosen)
-        if compile_captured is None:
-            raise UnsupportedGraph(why_not)
+        compile_captured = _compiler()
         with compiling("tracing", chosen):
             if is_saving():
                 from mlirc.frontend.entry.aot_compile import compiled_ahead
@@ -72,6 +66,16 @@ def compiled(
             raise  # eager cannot be saved
         run = fallback.whole(gm, example_inputs, chosen, error)
     return run if dump is None else dump.at_first_call(run)
+
+
+def _compiler() -> Callable:
+    """`compile_captured`, loaded by the first graph: until then Dynamo looks at each module that is loaded, once. Raises UnsupportedGraph with a
+    PyTorch that nobody has tried."""
+    try:
+        from mlirc.frontend.driver.driver import compile_captured
+    except Missing as reason:
+        raise UnsupportedGraph(str(reason)) from reason
+    return compile_captured
 
 
 def skipped(given: dict[str, Any]) -> None:
