@@ -160,7 +160,7 @@ def is_ragged_size(node: torch.fx.Node) -> bool:
 
 def scalars(value: Any) -> Iterator[Any]:
     """The symbolic integers and truths in what a node stands for."""
-    for leaf in tree_leaves(value):
+    for leaf in (value,) if isinstance(value, torch.Tensor) else tree_leaves(value):
         if isinstance(leaf, torch.Tensor) and leaf.layout is torch.strided:
             yield from (s for s in (*leaf.shape, *leaf.stride()) if isinstance(s, torch.SymInt))
         elif isinstance(leaf, (torch.SymInt, torch.SymBool)):

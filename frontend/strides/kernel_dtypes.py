@@ -6,7 +6,7 @@ operands' own sizes, if they are few.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -59,13 +59,22 @@ _known: dict[str, list[torch.dtype] | None] = {}
 
 def with_dtypes_of_kernel(target: Any, args: tuple, kwargs: dict, result: torch.Tensor) -> torch.Tensor:
     """A fake result, in the dtype that the operator's kernel gives."""
-    tensors = [x for x in tree_leaves((args, kwargs)) if isinstance(x, torch.Tensor)]
+    tensors = list(tensors_of((*args, *kwargs.values())))
     if len({x.dtype for x in tensors}) < 2 or not may_be_tried(target, tensors):
         return result
     found = dtypes_of_kernel(target, args, kwargs)
     if found is None or len(found) != 1 or found[0] == result.dtype:
         return result
     return result.to(found[0])
+
+
+def tensors_of(arguments: Iterable[Any]) -> Iterator[torch.Tensor]:
+    """The tensors among an operator's arguments, whose schema has no deeper tree than lists: PyTorch's trees take 60 us for them."""
+    for x in arguments:
+        if isinstance(x, torch.Tensor):
+            yield x
+        elif isinstance(x, (list, tuple)):
+            yield from tensors_of(x)
 
 
 def may_be_tried(target: Any, tensors: Sequence[torch.Tensor], any_operator: bool = False) -> bool:

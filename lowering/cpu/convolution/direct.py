@@ -242,7 +242,7 @@ class DirectWriter:
         with e.each(0, done, several) as k:
             some(k, most, None)
         whole = b.and_(count, e.i64(-self.lanes))
-        if most > 1:
+        if most > 1 and (self.channels % several or self.chunk % several):  # else each count is a multiple
             with e.each(done, whole, self.lanes) as k:
                 some(k, 1, None)
         if self.channels % self.lanes:
