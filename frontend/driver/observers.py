@@ -9,7 +9,6 @@ from mlirc.frontend.graph.observer import Observer, Watch
 from mlirc.frontend.options import TUNED_MODES
 from mlirc.frontend.performance.while_compiling import WhileCompiling
 from mlirc.frontend.report import progress
-from mlirc.frontend.report.dump import Dump
 from mlirc.frontend.report.logs import Logs, shown
 from mlirc.frontend.report.report import Report
 from mlirc.frontend.report.step_errors import StepErrors
@@ -25,6 +24,8 @@ def watch(graph: AtenGraph, cache: DiskCache) -> Watch:
     if progress.terminal(graph.options) is not None:
         observers.insert(0, progress.ShownSteps(graph.kind, graph.options))
     if graph.options.dump is not None:
+        from mlirc.frontend.report.dump import Dump
+
         observers.append(Dump(graph.options.dump, graph))
     if shown():
         observers.append(Logs(graph))

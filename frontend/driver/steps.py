@@ -1,6 +1,6 @@
 """The steps of a graph's way that need MLIR: import, the passes of a stage, emit, link. A graph of the disk cache takes none of them."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,7 +23,6 @@ from mlirc.frontend.importer.bodies import DENSE
 from mlirc.frontend.importer.importer import Imported, import_graph
 from mlirc.frontend.importer.result_outputs import Outputs
 from mlirc.frontend.options import CUDA_GRAPH_MODES
-from mlirc.frontend.report.dump import describe
 from mlirc.frontend.report.logs import shown
 from mlirc.lowering.pipeline.fusion_log import FusionLog
 from mlirc.lowering.pipeline.ledger import Ledger
@@ -149,8 +148,17 @@ def emit(lowering: Lowering) -> Emitted:
         if name == "graph" or name in found
     }
     positions = prepared_positions(found)
-    objects = [describe(x) for x in imported.objects]
+    objects = described(imported.objects)
     return Emitted(programs, positions, imported.inputs, lowering.outputs, objects, lowering.graph.options.freeze)
+
+
+def described(objects: Sequence[Any]) -> list[str]:
+    """Each in one line. Few graphs have any; the others load none of what dumps need."""
+    if not objects:
+        return []
+    from mlirc.frontend.report.dump import describe
+
+    return [describe(x) for x in objects]
 
 
 def prepared_positions(found: Mapping[str, Any]) -> list[int]:
