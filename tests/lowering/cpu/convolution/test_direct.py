@@ -1,6 +1,7 @@
 """Convolutions that fuse with what follows: depthwise ones, those of few channels, and those of one pixel as matmuls, in inference."""
 
 import copy
+import re
 
 import pytest
 import torch
@@ -23,6 +24,9 @@ SHAPES = {
     "a column of taps": (16, 16, (3, 1), 1, (1, 0), 1, 16, (6, 9)),
     "windows wholly outside": (8, 8, (3, 3), 1, 4, 1, 8, (1, 1)),
     "few channels": (3, 40, (3, 3), 2, 1, 1, 1, (33, 30)),
+    "few channels, full tiles of filters": (3, 64, (7, 7), 2, 3, 1, 1, (33, 30)),
+    "few channels, filters of three vectors": (2, 48, (3, 3), 1, 1, 1, 1, (9, 17)),
+    "few channels, several chunks of filters": (4, 288, (3, 3), 1, 1, 1, 1, (6, 17)),
     "few channels and filters": (3, 7, (4, 4), 4, 0, 1, 1, (16, 16)),
     "one channel": (1, 8, (5, 5), 1, 2, 1, 1, (9, 9)),
     "a pixel": (24, 40, (1, 1), 1, 0, 1, 1, (7, 7)),
@@ -81,3 +85,14 @@ def test_an_infinite_weight_does_not_reach_the_padding():
         x = torch.ones(1, 8, 5, 5)
         for dynamic in (False, True):
             torch.testing.assert_close(compiled(net, dynamic=dynamic)(x), net(x))
+
+
+def test_filters_that_fill_tiles_have_no_loop_for_a_vector(tmp_path):
+    net, x = nn.Sequential(nn.Conv2d(3, 64, 7, 2, 3), nn.ReLU()).eval(), torch.randn(2, 3, 64, 64)
+    with torch.no_grad():
+        torch.compile(net, backend="mlirc", options={"dump": str(tmp_path), "cache": False, "fallback": "error"})(x)
+    (lowered,) = tmp_path.glob("*_lower.mlir")
+    functions = re.findall(r"func internal @\w+_taps(\d+)_(.*?)\n  }", lowered.read_text(), re.DOTALL)
+    assert functions
+    for windows, text in functions:
+        assert text.count("llvm.store") == int(windows) * 2
