@@ -27,7 +27,8 @@ PYTORCH = ("torch", "torch._dynamo", "torch_mlir.ir", "llvmlite.binding", "rich.
 LENT = "MLIRC_TESTS_SERVERS"
 COMMANDS = (
     *(*PYTORCH, "mlirc.commands.run", "mlirc.frontend.entry.backend", "mlirc.frontend.driver.steps"),
-    *("mlirc.frontend.driver.observers", "mlirc.lowering.passes.fuse.fuse_elementwise"),
+    *("mlirc.frontend.driver.driver", "mlirc.frontend.driver.observers"),
+    "mlirc.lowering.passes.fuse.fuse_elementwise",
     *("mlirc.lowering.passes.plan.plan_memory", "mlirc.lowering.passes.lower.lower_kernels"),
 )
 """And what a first graph would have a program import: a quarter of its time."""

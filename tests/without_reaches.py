@@ -189,7 +189,7 @@ def without(names: list[str], parts: dict[str, list[Callable[[str], None]]], hid
 
 if __name__ == "__main__":
     if sys.argv[1:]:
-        from mlirc.frontend.driver import observers, steps  # noqa: F401  # each child would: half of its time
+        from mlirc.frontend.driver import driver, observers, steps  # noqa: F401  # each child would: half of its time
         from mlirc.frontend.entry import backend  # noqa: F401
         from tests.house import test_compat  # noqa: F401  # loads all
 

@@ -17,6 +17,7 @@ from mlirc.codegen.process.signal_handlers import raise_of_handler
 from mlirc.frontend import statistics
 from mlirc.frontend.errors import DeviceError, MlircError, OptionError, UnsupportedGraph
 from mlirc.frontend.options import Options
+from mlirc.frontend.torch_compat.dynamo.eager_backend import in_eager
 from mlirc.frontend.torch_compat.dynamo.restart import TensorifyScalarRestartAnalysis
 from mlirc.frontend.torch_compat.dynamo.trees import tree_leaves
 from mlirc.lowering.pipeline.parser import PipelineError
@@ -63,8 +64,6 @@ def whole(gm: GraphModule, inputs: Sequence[Any], options: Options, error: Excep
     raise_of_handler(error)
     if options.fallback == "error":
         raise error
-    from mlirc.frontend.torch_compat.dynamo.eager_backend import in_eager
-
     compiled = in_eager(gm, inputs)
     record(kind_of(inputs), error)
     return compiled

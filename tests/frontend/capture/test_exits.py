@@ -16,7 +16,7 @@ PROGRAM = """
 import faulthandler, os, random, signal, sys, threading, time
 import torch, torch._dynamo
 from torch import nn
-import mlirc.frontend.entry.backend, mlirc.frontend.driver.observers, mlirc.codegen.emit.emit
+import mlirc.frontend.entry.backend, mlirc.frontend.driver.driver, mlirc.frontend.driver.observers, mlirc.codegen.emit.emit
 
 folder, moments, kinds = sys.argv[1], int(sys.argv[2]), sys.argv[3:]
 
