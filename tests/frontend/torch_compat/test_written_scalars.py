@@ -116,12 +116,12 @@ def test_a_scalar_that_is_written_and_read_as_a_number(result):
 
 
 def test_what_fails_and_runs_in_eager_keeps_its_writes(monkeypatch):
-    from mlirc.frontend.entry import backend
+    from mlirc.frontend.driver import driver
 
     def fail(*given):
         raise ValueError("on purpose")
 
-    monkeypatch.setattr(backend, "compile_captured", fail)
+    monkeypatch.setattr(driver, "compile_captured", fail)
     with pytest.warns(UserWarning, match="on purpose"):
         check(write, SCALARS["alone"], numbers, options={"fallback": "eager"})
 
