@@ -37,7 +37,7 @@ ERFINV_CENTRE = ([-0.140543331, 0.914624893, -1.645349621, 0.886226899],
 ERFINV_TAIL = ([1.641345311, 3.429567803, -1.624906493, -1.970840454], [1.637067800, 3.543889200, 1.0])
 
 
-class Erfinv(FloatUnary, name="erfinv", aten=(aten.erfinv.default, aten.special_erfinv.default)):
+class Erfinv(FloatUnary, name="erfinv"):
     """The x with erf(x) equal to the operand: infinite at 1 and -1, NaN beyond."""
 
     jumps = True
@@ -60,6 +60,14 @@ class Erfinv(FloatUnary, name="erfinv", aten=(aten.erfinv.default, aten.special_
             result = b.sub(result, b.div(newton, b.fma(result, newton, one)))
         result = b.select(b.eq(size, one), b.constant(math.inf), result)
         return b.copysign(b.select(b.gt(size, one), b.constant(math.nan), result), x)
+
+
+@imports(aten.erfinv.default, aten.special_erfinv.default)
+def erfinv(g, x):
+    if g.out.device == "cpu" and g.out.dtype == torch.float32:
+        raise NotOurs("in float32 PyTorch's kernel has more digits, and is as fast")
+    (x,) = g.widen(g.cast(x, g.out.dtype))
+    return g.erfinv(x)
 
 
 # (x + 1/2) * erfcx(x) for x >= 0, in 1 - 6 / (x + 3), the highest power first; relative errors are below the dtype's rounding
