@@ -165,6 +165,7 @@ def test_body_is_reference(name):
 OTHERWISE = {  # ops whose reference is imported as others, and why
     "cancel": "sub of half types is imported as it where one operand is computed of the other",
     "clamp": "two tensors are imported as maximum and minimum",
+    "erfinv": "of float32 on a CPU, it is a call of PyTorch's kernel",
     "fma": "prims.fma is imported as it, and has no body in eager",
     "isfinite": "it is decomposed before the importer sees it",
     "pow_wide": "pow is imported as it where the exponent is a number with more bits than x has",
