@@ -69,6 +69,8 @@ def check_function(name, dtype):
 @pytest.mark.parametrize("name", UNARY | BINARY)
 def test_error_of_a_function(name, dtype):
     if dtype != torch.float32 and name in ("erfcx", "log_ndtr", "ndtri"):
+        with pytest.raises(RuntimeError):
+            (UNARY | BINARY)[name](torch.ones(2, dtype=dtype))
         pytest.skip("eager has none of half types")
     check_function(name, dtype)
 
