@@ -15,9 +15,7 @@ from typing import TYPE_CHECKING, Any
 _NOT_GIVEN = object()  # stands for a default that is made anew for each object
 
 
-def lazy_dataclass(
-    cls: type | None = None, /, *, frozen: bool = False, eq: bool = True, slots: bool = False
-) -> type | Callable[[type], type]:
+def lazy_dataclass(cls: type | None = None, /, *, frozen: bool = False, eq: bool = True, slots: bool = False) -> Any:
     """A decorator that does what `dataclasses.dataclass` does with these options: what the class defines itself stays, and `fields`,
     `replace`, `asdict` and `is_dataclass` know it. Fields by keyword alone, and `InitVar`, are not for it."""
     if cls is None:

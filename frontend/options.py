@@ -3,9 +3,9 @@
 import dataclasses
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from mlirc.dialects.lazy_dataclass import dataclass
 from mlirc.frontend.errors import OptionError
 from mlirc.lowering.module.nearest import nearest
 from mlirc.lowering.pipeline.parser import PipelineError

@@ -1,10 +1,11 @@
 """Statistics of compilations, as data for `mlirc.explain` and the benchmarks."""
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from mlirc.dialects.core.fork_locks import fork_lock
+from mlirc.dialects.lazy_dataclass import dataclass
 
 
 @dataclass

@@ -9,11 +9,13 @@ last one stands for those that follow, too.
 """
 
 import re
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from functools import cache
 from typing import Any, ClassVar
 
 import torch
+
+from mlirc.dialects.lazy_dataclass import dataclass
 
 
 class TargetError(ValueError):

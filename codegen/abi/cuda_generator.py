@@ -5,13 +5,13 @@ the offset must be an unlocked mutex. The state, taken without advancing it, mus
 """
 
 import ctypes
-from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 
 from mlirc.codegen.abi.reach import LeftOut, Missing, reach
 from mlirc.dialects.core import random_state
+from mlirc.dialects.lazy_dataclass import dataclass
 
 GENERATOR = "_ZN2at4cuda6detail23getDefaultCUDAGeneratorEa"  # const at::Generator& at::cuda::detail::...(DeviceIndex)
 STATE = "_ZN2at17CUDAGeneratorImpl17philox_cuda_stateEm"  # at::PhiloxCudaState at::CUDAGeneratorImpl::...(uint64_t)

@@ -2,11 +2,11 @@
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import torch
 
 from mlirc.codegen.abi.reach import Missing, reach
+from mlirc.dialects.lazy_dataclass import dataclass
 
 _LINE = re.compile(r"^(\w+)(?:\[alias\])?: registered at (.*?):\d+ ::", re.MULTILINE)
 _BUILT = re.compile(r"^debug: registered at (.*)build/aten/src/ATen/RegisterSchema", re.MULTILINE)

@@ -12,7 +12,6 @@ operators without a routine.
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -27,6 +26,7 @@ from mlirc.dialects.core import aten_arguments, symbols
 from mlirc.dialects.core.bindings import ir
 from mlirc.dialects.core.dialect import attribute_value
 from mlirc.dialects.core.tensor_types import KERNEL_DTYPES, info_of
+from mlirc.dialects.lazy_dataclass import dataclass
 
 IN_MEMORY = {
     *("mm", "bmm", "addmm", "baddbmm", "sum", "mean", "cumsum", "cat", "clone", "index", "index_put", "gather"),

@@ -8,13 +8,13 @@ A number counts less than a tensor in type promotion. So the tensor has a dtype 
 
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from mlirc.codegen.frame.frame import Frame, HostBuffer, HostRoot
 from mlirc.dialects.core.tensor_types import TensorInfo
+from mlirc.dialects.lazy_dataclass import dataclass
 
 INTEGERS = {8: torch.int8, 16: torch.int16, 32: torch.int32, 64: torch.int64}
 NATURAL = {bool: torch.bool, int: torch.int64, float: torch.float64, complex: torch.complex128}

@@ -9,8 +9,9 @@ what each is for.
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
+
+from mlirc.dialects.lazy_dataclass import dataclass
 
 MAGIC = b"mlirc cache entry 1\n"  # the number changes with this format
 _DIGEST = 32

@@ -3,7 +3,6 @@
 import ctypes
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -13,6 +12,7 @@ from mlirc.codegen.cuda.driver import Record, load_kernel
 from mlirc.codegen.cuda.triton_compile import CompiledKernel, begin_kernels, kernel_source
 from mlirc.codegen.frame.gpu_calls import Launched
 from mlirc.dialects.core.fork_locks import fork_lock
+from mlirc.dialects.lazy_dataclass import dataclass
 from mlirc.lowering.module.errors import EmitError
 from mlirc.lowering.target import Target
 

@@ -7,7 +7,7 @@ import hashlib
 import json
 from collections.abc import Sequence
 from concurrent.futures import Future
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import cache
 from importlib.metadata import version
 from typing import Any
@@ -21,6 +21,7 @@ from mlirc.dialects.core.bindings import ir
 from mlirc.dialects.core.dialect import attribute_value
 from mlirc.dialects.core.fork_locks import fork_lock
 from mlirc.dialects.core.memory_ops import scratch_of
+from mlirc.dialects.lazy_dataclass import dataclass
 from mlirc.lowering.gpu.kernel import TritonKernel
 
 KIND = "triton"  # of entries of the cache folder

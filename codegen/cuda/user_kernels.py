@@ -5,7 +5,6 @@ symbol is an i64. Triton's own cache has what it compiles.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -13,6 +12,7 @@ import torch
 from mlirc.codegen.cuda.triton_compile import CompiledKernel
 from mlirc.codegen.cuda.triton_worker import TritonError, check_parameters
 from mlirc.dialects.interpreter.triton_kernels import configs_of, function_of, hook_of
+from mlirc.dialects.lazy_dataclass import dataclass
 
 POINTERS = {
     torch.bool: "i1", torch.uint8: "u8", torch.uint16: "u16", torch.uint32: "u32", torch.uint64: "u64",

@@ -3,7 +3,6 @@
 import re
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
@@ -21,6 +20,7 @@ from mlirc.codegen.runtime.shared_kernels import CachedKernel
 from mlirc.dialects.core.bindings import ir
 from mlirc.dialects.core.context import context
 from mlirc.dialects.core.dialect import attribute_value
+from mlirc.dialects.lazy_dataclass import dataclass
 from mlirc.lowering.cpu.loops.frame import KernelText
 from mlirc.lowering.module.errors import EmitError, emit_error
 from mlirc.lowering.module.target_attribute import ATTRIBUTE, target_of

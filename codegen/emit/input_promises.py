@@ -1,7 +1,6 @@
 """What a lowered function relies on of its inputs: its arguments' types, the bounds of size expressions, which inputs it writes."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from mlirc.dialects.control_flow.region_ops import REGION_OPS, nested_functions, region_functions
@@ -13,6 +12,7 @@ from mlirc.dialects.core.memory_ops import arenas
 from mlirc.dialects.core.symbols import Int
 from mlirc.dialects.core.tensor_info import TensorInfo
 from mlirc.dialects.core.tensor_types import info_of
+from mlirc.dialects.lazy_dataclass import dataclass
 from mlirc.lowering.module.forms import ATEN
 from mlirc.lowering.module.rules import expect
 from mlirc.lowering.verify.regions import may_write

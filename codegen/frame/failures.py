@@ -1,6 +1,6 @@
 """The calls of a host program that can fail, as data, and the record in which a kernel on a GPU reports a failed check."""
 
-from dataclasses import dataclass
+from mlirc.dialects.lazy_dataclass import dataclass
 
 FAILURES = "failures"  # the name of the linked address at which the records of all launches lie, one after another
 # int64 fields of a launch's record: the number of the check that failed (from 1; 0 for none), the bad index, the size of its dimension

@@ -6,7 +6,6 @@ of them. A call that may fail has a *site*: the op and its source line, for the 
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 from mlirc.codegen.abi import shim
 from mlirc.codegen.frame.failures import FailureSite
@@ -15,6 +14,7 @@ from mlirc.codegen.llvm.ir_text import LlvmFunctionText, SizeText
 from mlirc.dialects.core.bindings import ir
 from mlirc.dialects.core.symbols import Int, known_positive
 from mlirc.dialects.core.tensor_types import TensorInfo
+from mlirc.dialects.lazy_dataclass import dataclass
 from mlirc.lowering.module.source_lines import source_lines
 
 

@@ -1,10 +1,9 @@
 """What a host program asks of a GPU, as data: its kernels, matmuls of cuBLASLt, convolutions of cuDNN."""
 
-from dataclasses import dataclass
-
 import torch
 
 from mlirc.dialects.core.tensor_info import TensorInfo
+from mlirc.dialects.lazy_dataclass import dataclass
 
 MATMULS = "matmuls"  # the name of the link to a field for each matmul of cuBLASLt's (cublas_plans.CublasPlans)
 CONVOLUTIONS = "convolutions"  # the same for each convolution of cuDNN's (cudnn.CudnnPlans)

@@ -1,6 +1,6 @@
 """The GPUs that a graph's tensors are on, and the kernels that its host program launches there."""
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import torch
@@ -11,6 +11,7 @@ from mlirc.dialects.control_flow.region_ops import module_body, nested_functions
 from mlirc.dialects.core.bindings import ir
 from mlirc.dialects.core.dialect import attribute_value
 from mlirc.dialects.core.tensor_types import info_of
+from mlirc.dialects.lazy_dataclass import dataclass
 
 
 @dataclass

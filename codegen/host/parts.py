@@ -1,12 +1,13 @@
 """The parts of a host program as plain data, so that a program from the disk cache runs without MLIR."""
 
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from mlirc.codegen.aten.python_call import AtenCall
 from mlirc.codegen.frame.failures import FailureSite
 from mlirc.codegen.frame.gpu_calls import CublasMatmul, CudnnConvolution, Launched
+from mlirc.dialects.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True)

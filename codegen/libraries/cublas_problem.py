@@ -5,13 +5,13 @@ therefore computed transposed, d^T = b^T a^T. Source: cublasLt.h of CUDA 12.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from mlirc.codegen.frame.gpu_calls import CublasMatmul
 from mlirc.codegen.libraries.gpu_library import NoPlan
 from mlirc.dialects.core import symbols
 from mlirc.dialects.core.symbols import Int
 from mlirc.dialects.core.tensor_info import TensorInfo
+from mlirc.dialects.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,6 @@ Source: cudnn_graph.h of cuDNN 9, and ATen/native/cudnn/ConvShared.cpp and Conv_
 import ctypes
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -21,6 +20,7 @@ import torch
 from mlirc.codegen.frame.gpu_calls import DATA, FILTER, FORWARD, CudnnConvolution
 from mlirc.codegen.libraries.gpu_library import Handles, NoPlan, loaded
 from mlirc.dialects.core.fork_locks import fork_lock
+from mlirc.dialects.lazy_dataclass import dataclass
 
 log = logging.getLogger("mlirc")
 

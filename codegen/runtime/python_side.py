@@ -4,8 +4,9 @@
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+from mlirc.dialects.lazy_dataclass import dataclass
 
 HANDLE_ATTRIBUTE, RAISE_FAILURE, MATMUL_PLANS, CONVOLUTION_PLANS, FIRST_ATEN_CALL = range(5)
 

@@ -3,7 +3,6 @@
 import hashlib
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
 from weakref import WeakValueDictionary
 
 from mlirc.codegen.cache import environment
@@ -15,6 +14,7 @@ from mlirc.codegen.process import background
 from mlirc.codegen.process.signal_handlers import raise_of_handler
 from mlirc.codegen.runtime.thread_scratch import IMPORTS
 from mlirc.dialects.core.fork_locks import fork_lock
+from mlirc.dialects.lazy_dataclass import dataclass
 
 KIND = "kernels"  # of an entry: {"names": as in LoadedKernels}, and the object file
 

@@ -11,13 +11,13 @@ import os
 import re
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from mlirc.codegen.llvm.machine_code import mlir_to_llvm, relocatable_object
 from mlirc.codegen.llvm.processor import portable_name_and_features
 from mlirc.codegen.standalone.program import NeedsLibrary, StandaloneProgram, standalone_program
 from mlirc.codegen.standalone.runtime_text import COPY, MATH, OPTIONAL, SCRATCH, declared, without_libraries
+from mlirc.dialects.lazy_dataclass import dataclass
 from mlirc.lowering.target import CpuTarget
 
 LIBRARY = frozenset({*MATH, *(f"{name}f" for name in MATH), *OPTIONAL}) | {

@@ -12,7 +12,6 @@ It returns 0, or k where the k-th of StandaloneProgram.sites failed. codegen/hos
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -31,6 +30,7 @@ from mlirc.dialects.core.memory_ops import arenas
 from mlirc.dialects.core.symbols import Int
 from mlirc.dialects.core.tensor_info import TensorInfo
 from mlirc.dialects.core.tensor_types import info_of
+from mlirc.dialects.lazy_dataclass import dataclass
 
 LINE = 64  # bytes that the arena, and what lies in it, is aligned to
 SIGNATURE = "i64 @graph(ptr %arguments, ptr %results, ptr %symbols, ptr %memory, i64 %threads, ptr %failure)"

@@ -9,7 +9,7 @@ Library matmuls are measured by cublas_tuning.py.
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Protocol
 
 from mlirc.codegen.cache import environment
@@ -22,6 +22,7 @@ from mlirc.dialects.core.bindings import ir
 from mlirc.dialects.core.dialect import attribute_value, make_attribute
 from mlirc.dialects.core.tensor_info import TensorInfo
 from mlirc.dialects.core.tensor_types import info_of
+from mlirc.dialects.lazy_dataclass import dataclass
 from mlirc.lowering.gpu.candidates import Candidates, Choice, describe
 from mlirc.lowering.gpu.kernel import TritonKernel
 from mlirc.lowering.gpu.triton_op import attributes

@@ -8,7 +8,7 @@ cache. What was chosen is kept on disk, by that function's text.
 import statistics
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import torch
@@ -21,6 +21,7 @@ from mlirc.codegen.tuning.autotune import GAIN, NOISE, Tuned
 from mlirc.codegen.tuning.device import CACHE, plain
 from mlirc.dialects.core.bindings import func, ir
 from mlirc.dialects.core.tensor_types import TensorInfo, info_of
+from mlirc.dialects.lazy_dataclass import dataclass
 from mlirc.lowering.kernel.typical_sizes import static
 from mlirc.lowering.module.target_attribute import set_target, target_of
 from mlirc.lowering.pipeline.pass_manager import run_pipeline

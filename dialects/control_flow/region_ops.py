@@ -23,7 +23,7 @@ What a host program branches on is on the CPU: the first operand of a cond, and 
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -34,6 +34,7 @@ from mlirc.dialects.core.dialect import ListOp, attribute_value
 from mlirc.dialects.core.symbols import Int
 from mlirc.dialects.core.tensor_info import TensorInfo
 from mlirc.dialects.core.tensor_types import info_of
+from mlirc.dialects.lazy_dataclass import dataclass
 
 
 class WhileLoop(ListOp, name="while_loop", regions=2):

@@ -1,13 +1,13 @@
 """Creates composite ops, and expands one into smaller ops in place."""
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from mlirc.dialects.core.bindings import func, ir
 from mlirc.dialects.core.dialect import create
 from mlirc.dialects.core.graph_builder import GraphBuilder
 from mlirc.dialects.core.tensor_types import TensorInfo, info_of, type_of
+from mlirc.dialects.lazy_dataclass import dataclass
 
 
 def composite(

@@ -9,9 +9,10 @@ in its place (codegen/cuda/random.py); the interpreter calls it from Python.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import torch
+
+from mlirc.dialects.lazy_dataclass import dataclass
 
 OPERATOR = "mlirc.random_state.default"
 BLOCK, UNROLL = 256, 4  # threads of a block of ATen's kernel, words that a thread draws at once

@@ -1,12 +1,13 @@
 """Properties of a tensor besides its elements: dtype, sizes, strides, device, layout. Needs no MLIR."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cached_property
 
 import torch
 
 from mlirc.dialects.core import symbols
 from mlirc.dialects.core.symbols import Int
+from mlirc.dialects.lazy_dataclass import dataclass
 
 # torch dtype -> MLIR's spelling. Signed integers are signless in MLIR; unsigned ones keep their sign.
 DTYPE_TEXT = {

@@ -1,11 +1,11 @@
 """A compiled graph, and the same as data and bytes: what the disk cache and packages keep."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from mlirc.codegen.emit import stored_program
 from mlirc.codegen.host.program import Program
+from mlirc.dialects.lazy_dataclass import dataclass
 from mlirc.frontend.cache.frozen_parameters import FrozenParameters
 
 

@@ -1,7 +1,6 @@
 """Frozen parameters: tensors computed from parameters alone (packed or folded weights), cached between calls, recomputed after an update."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -9,6 +8,7 @@ import torch
 from mlirc.codegen.runtime import fingerprint, tensor_states
 from mlirc.codegen.runtime.fingerprint import Fingerprint, readable
 from mlirc.codegen.runtime.tensor_states import State, States
+from mlirc.dialects.lazy_dataclass import dataclass
 
 
 class FrozenParameters:

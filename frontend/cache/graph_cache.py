@@ -10,7 +10,6 @@ import dataclasses
 import math
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from torch.fx import GraphModule
@@ -21,6 +20,7 @@ from mlirc.codegen.cache.entry import UNREADABLE, CacheEntry
 from mlirc.codegen.cache.environment import ChangedSources
 from mlirc.codegen.cache.folder import OFF, VARIABLE, CacheFolder, folder, is_off
 from mlirc.codegen.process.signal_handlers import raise_of_handler
+from mlirc.dialects.lazy_dataclass import dataclass
 from mlirc.frontend.cache.compiled import Compiled, from_data, to_data
 from mlirc.frontend.cache.foreign_sources import NoSource, foreign_sources
 from mlirc.frontend.cache.graph_text import graph_text

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -13,6 +12,7 @@ from torch.fx import GraphModule
 import mlirc.dialects.ops.nn.flex_operators
 import mlirc.frontend.partition.random_states  # noqa: F401
 from mlirc.codegen.abi.lazy_tensors import is_lazy, is_traced_lazy
+from mlirc.dialects.lazy_dataclass import dataclass
 from mlirc.frontend.budget import pace
 from mlirc.frontend.cache.trace_cache import CachedTrace
 from mlirc.frontend.errors import UnsupportedGraph

@@ -11,7 +11,7 @@ own kernels save: the result and the logarithms of the sums.
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from operator import getitem
 from typing import Any
 
@@ -20,6 +20,7 @@ from torch.fx import GraphModule, Interpreter, Node
 from torch.fx.node import map_arg
 
 from mlirc.codegen.process.signal_handlers import raise_of_handler
+from mlirc.dialects.lazy_dataclass import dataclass
 from mlirc.frontend.capture import flex_call
 from mlirc.frontend.capture.flex_call import FlexCall, without_kernel
 from mlirc.frontend.errors import UnsupportedGraph

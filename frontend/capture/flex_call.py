@@ -5,11 +5,11 @@ A score_mod or mask_mod takes numbers without dimensions: it is mapped over all 
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 
+from mlirc.dialects.lazy_dataclass import dataclass
 from mlirc.dialects.ops.nn import flex_operators as dense
 from mlirc.dialects.ops.nn.flex_operators import LN2
 from mlirc.lowering.cpu.attention.coverage import flex_uncovered

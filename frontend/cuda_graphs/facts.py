@@ -1,11 +1,11 @@
 """Reads off the FX graph what recording it as a CUDA graph needs, or why it cannot be recorded."""
 
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch.fx import GraphModule
 
+from mlirc.dialects.lazy_dataclass import dataclass
 from mlirc.frontend.importer.bodies import WITH_REGIONS, all_nodes
 from mlirc.frontend.torch_compat.dynamo.tracing_context import TracingContext
 from mlirc.frontend.torch_compat.dynamo.trees import tree_leaves

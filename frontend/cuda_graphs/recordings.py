@@ -21,7 +21,7 @@ A graph that cannot be recorded says why (`mlirc.explain`, and the log at level 
 import logging
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import torch
@@ -29,6 +29,7 @@ import torch
 from mlirc.codegen.abi.library_settings import library_settings
 from mlirc.codegen.runtime.tensor_states import State, States
 from mlirc.dialects.core.fork_locks import fork_lock
+from mlirc.dialects.lazy_dataclass import dataclass
 from mlirc.frontend.cuda_graphs.facts import Facts
 from mlirc.frontend.statistics import GraphReport
 from mlirc.frontend.torch_compat.fake_tensors import storage_id

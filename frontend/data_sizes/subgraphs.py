@@ -15,7 +15,7 @@ Nodes stand as early as their operands allow, calls with effects keep their orde
 Each subgraph makes its own views, so that no two of its inputs share memory. A backward graph gets such sizes as arguments.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from operator import getitem
 from typing import Any
 
@@ -24,6 +24,7 @@ from torch.fx import Graph, GraphModule, Node
 
 from mlirc.dialects.core import symbols
 from mlirc.dialects.core.symbols import Int
+from mlirc.dialects.lazy_dataclass import dataclass
 from mlirc.frontend.errors import UnsupportedGraph
 from mlirc.frontend.importer import views
 from mlirc.frontend.importer.aten_import import has_effect

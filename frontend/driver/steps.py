@@ -1,7 +1,7 @@
 """The steps of a graph's way that need MLIR: import, the passes of a stage, emit, link. A graph of the disk cache takes none of them."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from torch.fx import GraphModule, Node
@@ -11,6 +11,7 @@ from mlirc.codegen.emit.emit import EarlyKernels, Unlinked, begin_module
 from mlirc.codegen.host.program import Program
 from mlirc.dialects.core import symbols
 from mlirc.dialects.core.bindings import ir
+from mlirc.dialects.lazy_dataclass import dataclass
 from mlirc.frontend.cache.compiled import Compiled
 from mlirc.frontend.cache.frozen_parameters import FrozenParameters
 from mlirc.frontend.capture.lazy_results import with_flags, with_results_in_memory

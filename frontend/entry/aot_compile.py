@@ -6,7 +6,7 @@ reading it makes text, numbers and machine code. Loading compiles and traces not
 
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 from torch.compiler import disable
@@ -14,6 +14,7 @@ from torch.fx import GraphModule
 
 from mlirc.codegen.cache.entry import UNREADABLE, CacheEntry, DamagedEntry, pack, unpack
 from mlirc.codegen.process.limits import with_room
+from mlirc.dialects.lazy_dataclass import dataclass
 from mlirc.frontend import statistics
 from mlirc.frontend.cache.compiled import from_data, to_data
 from mlirc.frontend.capture.aot_autograd import Capture, parameter_positions, refuse_lazy

@@ -4,13 +4,14 @@ import io
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import torch
 from rich.console import Console
 from rich.table import Table
 
+from mlirc.dialects.lazy_dataclass import dataclass
 from mlirc.frontend import statistics
 from mlirc.frontend.entry.backend import mlirc
 from mlirc.frontend.explain.untouched import untouched

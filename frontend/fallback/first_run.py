@@ -6,7 +6,6 @@ of the random generators. An error of the user's program passes through: an inde
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -17,6 +16,7 @@ from mlirc.codegen.host.program import Program
 from mlirc.codegen.process.limits import with_room
 from mlirc.codegen.user_errors import belongs_to_the_user
 from mlirc.dialects.core.fork_locks import fork_lock
+from mlirc.dialects.lazy_dataclass import dataclass
 from mlirc.frontend.errors import UnsupportedGraph
 from mlirc.frontend.fallback import fallback
 from mlirc.frontend.fallback.held_inputs import hold

@@ -7,13 +7,13 @@ The gradient of an input is None in eager, and not zeros, where no result that h
 
 import functools
 from collections.abc import Iterator
-from dataclasses import dataclass
 from operator import or_
 from typing import Any
 
 import torch
 from torch.fx import GraphModule, Node
 
+from mlirc.dialects.lazy_dataclass import dataclass
 from mlirc.frontend.torch_compat.dynamo.trees import tree_leaves
 from mlirc.frontend.torch_compat.fake_tensors import storage_id
 

@@ -18,7 +18,7 @@ run again (an input has changed or is gone) a second gradient is an error, and a
 import functools
 from collections.abc import Callable, Iterator, Sequence, Set
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from operator import attrgetter, itemgetter, or_
 from typing import Any
 
@@ -26,6 +26,7 @@ import torch
 from torch.compiler import disable
 from torch.fx import GraphModule, Node
 
+from mlirc.dialects.lazy_dataclass import dataclass
 from mlirc.frontend.errors import UnsupportedGraph
 from mlirc.frontend.fallback import fallback
 from mlirc.frontend.fallback.gone_inputs import Reference

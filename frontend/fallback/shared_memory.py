@@ -11,13 +11,14 @@ Parameters and buffers are many, and stay where they are: whether they overlap i
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence, Set
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import torch
 from torch.fx import GraphModule, Node
 
 from mlirc.codegen.runtime.tensor_states import State, States
+from mlirc.dialects.lazy_dataclass import dataclass
 from mlirc.frontend.errors import UnsupportedGraph
 from mlirc.frontend.fallback.input_starts import is_strided, written_to
 from mlirc.frontend.torch_compat.dynamo.eager_regions import eager_forward

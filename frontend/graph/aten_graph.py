@@ -2,13 +2,13 @@
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import torch
 from torch.fx import GraphModule
 
+from mlirc.dialects.lazy_dataclass import dataclass
 from mlirc.frontend.errors import DeviceError
 from mlirc.frontend.importer.bodies import all_nodes
 from mlirc.frontend.importer.size_equalities import without_symbols

@@ -11,7 +11,7 @@ with others runs the whole graph in eager, and is counted.
 import logging
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import torch
@@ -21,6 +21,7 @@ from torch.fx import Graph, GraphModule, Node
 from mlirc.codegen.process.signal_handlers import raise_of_handler
 from mlirc.dialects.core import symbols
 from mlirc.dialects.core.symbols import Expr, Int
+from mlirc.dialects.lazy_dataclass import dataclass
 from mlirc.frontend import statistics
 from mlirc.frontend.errors import UnsupportedGraph
 from mlirc.frontend.importer.number_limits import INDEX, INT64, ROOM, Limit, limit_of_uses, needs_check

@@ -8,7 +8,7 @@ import logging
 import operator
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import torch
@@ -24,6 +24,7 @@ from mlirc.dialects.core.graph_builder import GraphBuilder, NotOurs, UnequalSize
 from mlirc.dialects.core.graph_signature import GUARDS
 from mlirc.dialects.core.symbols import Expr, Int
 from mlirc.dialects.core.tensor_types import TensorInfo, info_of, type_of
+from mlirc.dialects.lazy_dataclass import dataclass
 from mlirc.frontend.errors import UnsupportedGraph
 from mlirc.frontend.importer import (
     aten_import,

@@ -10,13 +10,13 @@ converts them to a tensor's dtype. A call with a number beyond its limit is eage
 """
 
 import math
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch.fx import Node
 
 from mlirc.dialects.core.symbols import Expr, Int, free_symbols
+from mlirc.dialects.lazy_dataclass import dataclass
 from mlirc.frontend.torch_compat.dynamo.trees import tree_leaves
 
 SMALL = 2**48

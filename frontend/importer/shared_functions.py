@@ -8,7 +8,7 @@ random numbers, sizes that depend on data) is imported where it is called, as th
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import count
 from typing import Any
 
@@ -22,6 +22,7 @@ from mlirc.dialects.core.dialect import create
 from mlirc.dialects.core.graph_builder import NotOurs
 from mlirc.dialects.core.symbols import Expr, Int
 from mlirc.dialects.core.tensor_types import TensorInfo, info_of, type_of
+from mlirc.dialects.lazy_dataclass import dataclass
 from mlirc.frontend.importer.bodies import attribute, constants_of, is_shared_region, whole_or_nothing
 from mlirc.frontend.importer.locations import location_of
 from mlirc.frontend.importer.sizes import depends_on_data, size, tensor_info

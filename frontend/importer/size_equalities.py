@@ -11,7 +11,7 @@ What is rewritten has sizes of the graph's own inputs alone (`without_symbols`):
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import lru_cache
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -19,6 +19,7 @@ from weakref import WeakKeyDictionary
 import sympy
 from sympy.core.function import Application
 
+from mlirc.dialects.lazy_dataclass import dataclass
 from mlirc.frontend.torch_compat.dynamo.symbolic_shapes import (
     FloorDiv,
     Max,

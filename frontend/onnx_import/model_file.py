@@ -3,13 +3,13 @@
 import os
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
+from mlirc.dialects.lazy_dataclass import dataclass
 from mlirc.frontend.onnx_import.graph_module import OnnxError, OnnxGraph, attribute_name
 from mlirc.frontend.onnx_import.package import onnx
 from mlirc.frontend.onnx_import.protos import constant_tensor

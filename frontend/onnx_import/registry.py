@@ -11,10 +11,11 @@ as `Known`. A result is one value, or a tuple of as many as the operator can giv
 import importlib
 import pkgutil
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cache
 from typing import Any
 
+from mlirc.dialects.lazy_dataclass import dataclass
 from mlirc.frontend.onnx_import.values import OnnxValueError, dtype_of
 
 

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -10,6 +9,7 @@ import torch
 from mlirc.codegen.frame.failures import FailureSite
 from mlirc.codegen.standalone.object_file import Kind
 from mlirc.dialects.core.tensor_info import TensorInfo
+from mlirc.dialects.lazy_dataclass import dataclass
 from mlirc.frontend.package.c_functions import FUNCTIONS
 from mlirc.lowering.target import CpuTarget
 

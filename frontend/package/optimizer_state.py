@@ -2,11 +2,11 @@
 
 import inspect
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 
+from mlirc.dialects.lazy_dataclass import dataclass
 from mlirc.frontend.errors import UnsupportedGraph
 from mlirc.frontend.torch_compat.dynamo.symbolic_shapes import GuardOnDataDependentSymNode
 from mlirc.frontend.torch_compat.optimizer_steps import optimizer_steps

@@ -1,7 +1,8 @@
 """A model's compiled graph with the places of its weights and arguments: what is called, and what a file keeps."""
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from mlirc.dialects.lazy_dataclass import dataclass
 from mlirc.frontend.cache.compiled import Compiled
 from mlirc.frontend.driver.boxed_call import Boxed
 

@@ -10,7 +10,6 @@ A size is an expression of symbols (dialects/core/symbols.py). Trees are PyTorch
 
 import operator
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -19,6 +18,7 @@ import torch
 from mlirc.codegen.abi.lazy_tensors import in_memory, is_lazy
 from mlirc.dialects.core import symbols
 from mlirc.dialects.core.symbols import Int
+from mlirc.dialects.lazy_dataclass import dataclass
 from mlirc.frontend.torch_compat.dynamo.trees import argument_trees, tree_from_text
 
 

@@ -11,10 +11,11 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from mlirc.dialects.core.fork_locks import fork_lock
+from mlirc.dialects.lazy_dataclass import dataclass
 from mlirc.frontend.graph.observer import Observer
 from mlirc.frontend.options import Options
 

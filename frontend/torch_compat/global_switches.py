@@ -5,13 +5,13 @@ tests/frontend/cache/test_global_switches.py goes through all switches that PyTo
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import torch
 
 from mlirc.codegen.abi.reach import Missing, reach
+from mlirc.dialects.lazy_dataclass import dataclass
 
 _C = torch._C
 

@@ -1,6 +1,6 @@
 """How a kernel reads its operands and writes its results: it decides whether an output may take an operand's memory."""
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from mlirc.dialects.core import symbols
@@ -8,6 +8,7 @@ from mlirc.dialects.core.bindings import ir
 from mlirc.dialects.core.dialect import attribute_value
 from mlirc.dialects.core.symbols import Int
 from mlirc.dialects.core.tensor_types import TensorInfo
+from mlirc.dialects.lazy_dataclass import dataclass
 
 
 @dataclass

@@ -8,7 +8,7 @@ is None.
 """
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import torch
@@ -21,6 +21,7 @@ from mlirc.dialects.core.graph_ops import Constant, Copy, Iota, Size, View
 from mlirc.dialects.core.kernel_forms import broadcast_map
 from mlirc.dialects.core.symbols import Int, symbol
 from mlirc.dialects.core.tensor_types import info_of
+from mlirc.dialects.lazy_dataclass import dataclass
 from mlirc.dialects.ops.movement.indexing import Indexed
 from mlirc.lowering.analysis.constant_values import number_of
 

@@ -3,7 +3,7 @@
 A buffer is memory with one owner. Views are no buffers: they belong to the one that they look into, and keep it alive.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import lru_cache
 from math import gcd
 from typing import Any
@@ -14,6 +14,7 @@ from mlirc.dialects.core.bindings import ir
 from mlirc.dialects.core.dialect import attribute_value
 from mlirc.dialects.core.symbols import Int
 from mlirc.dialects.core.tensor_types import TensorInfo
+from mlirc.dialects.lazy_dataclass import dataclass
 from mlirc.lowering.module.errors import UnsupportedByPass
 from mlirc.lowering.module.forms import LIBRARY
 

@@ -1,11 +1,11 @@
 """Slices: evenly spaced parts of a tensor, a span of indices in each dimension; and the slice of an operand that a reader needs."""
 
-from dataclasses import dataclass
 from functools import lru_cache
 
 from mlirc.dialects.core import symbols
 from mlirc.dialects.core.symbols import Atom, Expr, Int
 from mlirc.dialects.core.tensor_info import contiguous
+from mlirc.dialects.lazy_dataclass import dataclass
 from mlirc.lowering.analysis.index_maps import Map, dimension, dims_in, identity, substitute
 from mlirc.lowering.kernel.nodes import linear_form
 from mlirc.lowering.kernel.typical_sizes import typical

@@ -8,7 +8,7 @@ at the border of a window, are none.
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from mlirc.dialects.core import symbols
@@ -17,6 +17,7 @@ from mlirc.dialects.core.dialect import Elementwise, Reduction, attribute_value
 from mlirc.dialects.core.symbols import Int
 from mlirc.dialects.core.tensor_info import symbols_sum
 from mlirc.dialects.core.tensor_types import TensorInfo, info_of
+from mlirc.dialects.lazy_dataclass import dataclass
 from mlirc.dialects.ops.nn.flex_attention import FLEX
 
 FREE = {"mlirc.view", "mlirc.constant", "mlirc.size", "mlirc.slot", "mlirc.allocate", "mlirc.release", "func.return"}

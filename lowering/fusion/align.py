@@ -5,10 +5,9 @@ consumer    parallel = "8, 32, 768"
 aligned     parallel = "8, 32"   inner = "768"     the producer's d0 becomes d0*32 + d1, its d1 d2; the consumer's stay
 """
 
-from dataclasses import dataclass
-
 from mlirc.dialects.core import symbols
 from mlirc.dialects.core.symbols import Int
+from mlirc.dialects.lazy_dataclass import dataclass
 from mlirc.lowering.analysis.index_maps import Map, Space, dimension, dims_in, linearize, linearized_dims, reassociate
 from mlirc.lowering.fusion.body import Body
 

@@ -5,7 +5,7 @@ elimination at the same time.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any, Generic, TypeVar
 from weakref import WeakValueDictionary
 
@@ -14,6 +14,7 @@ from mlirc.dialects.core.bindings import ir
 from mlirc.dialects.core.dialect import OPS
 from mlirc.dialects.core.kernel_ops import POSITIONAL
 from mlirc.dialects.core.tensor_types import TensorInfo, type_of
+from mlirc.dialects.lazy_dataclass import dataclass
 from mlirc.lowering.analysis.index_maps import Map, Space, dims_in
 
 # the attribute of an op that holds expressions in iteration dimensions

@@ -9,7 +9,6 @@ outside: they are computed once, and the body reads their results.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from mlirc.dialects.core.bindings import func, ir
@@ -19,6 +18,7 @@ from mlirc.dialects.core.kernel_builder import KernelBuilder
 from mlirc.dialects.core.kernel_forms import broadcast_map
 from mlirc.dialects.core.symbols import Int
 from mlirc.dialects.core.tensor_types import TensorInfo, info_of, type_of
+from mlirc.dialects.lazy_dataclass import dataclass
 from mlirc.lowering.fusion.kernel_fusion import KernelFusion
 from mlirc.lowering.module.target_attribute import set_target, target_of
 from mlirc.lowering.pipeline.ledger import Ledger

@@ -5,13 +5,14 @@ root's node.
 """
 
 from bisect import bisect_right
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import count
 from typing import Any
 
 from mlirc.dialects.core import symbols
 from mlirc.dialects.core.bindings import ir
 from mlirc.dialects.core.tensor_types import info_of
+from mlirc.dialects.lazy_dataclass import dataclass
 from mlirc.lowering.analysis.effects import EFFECTS, may_write
 from mlirc.lowering.analysis.index_maps import substitute
 from mlirc.lowering.fusion.body import Body, Tensor, copy_kernel, rounded_for_all, write_body

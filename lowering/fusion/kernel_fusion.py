@@ -1,11 +1,12 @@
 """Fusion for a pass of anybody's: it chooses among pairs of kernels, by its own rule, and legality stays with the fusion passes."""
 
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import reduce
 from operator import or_
 from typing import Any
 
+from mlirc.dialects.lazy_dataclass import dataclass
 from mlirc.lowering.fusion import cost as cost
 from mlirc.lowering.fusion.body import Body, Tensor
 from mlirc.lowering.fusion.candidates import CandidateRecords, group_of

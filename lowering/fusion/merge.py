@@ -1,7 +1,6 @@
 """Merges two kernels: `inline` puts a producer's expression where its result is read, `join` puts both in one space."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import torch
 
@@ -9,6 +8,7 @@ from mlirc.dialects.core.bindings import ir
 from mlirc.dialects.core.graph_builder import constant_text
 from mlirc.dialects.core.symbols import Int
 from mlirc.dialects.core.tensor_types import dtype_of, element_type, opmath
+from mlirc.dialects.lazy_dataclass import dataclass
 from mlirc.lowering.analysis.index_maps import (
     Map,
     Space,

@@ -6,10 +6,10 @@ when somebody asks for them, and most bodies are merged again before that.
 """
 
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass
 from typing import Any
 
 from mlirc.dialects.core.bindings import ir
+from mlirc.dialects.lazy_dataclass import dataclass
 from mlirc.lowering.analysis.index_maps import Map, Space
 from mlirc.lowering.fusion.body import Body, BodyNode, NodeKind, Once, Result, Tensor, read_body
 from mlirc.lowering.fusion.merge import Limits, Refused

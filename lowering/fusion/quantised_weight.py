@@ -6,7 +6,7 @@
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -20,6 +20,7 @@ from mlirc.dialects.core.kernel_builder import dimension
 from mlirc.dialects.core.kernel_forms import broadcast_map
 from mlirc.dialects.core.symbols import Int
 from mlirc.dialects.core.tensor_types import info_of
+from mlirc.dialects.lazy_dataclass import dataclass
 
 BYTES = (torch.int8, torch.uint8)
 INTEGERS = (torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64)

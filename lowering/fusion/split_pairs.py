@@ -1,11 +1,11 @@
 """Pairs of dependent reductions that a part of a row can compute at once: see `find_pair`."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from mlirc.dialects.core.bindings import ir
 from mlirc.dialects.core.graph_builder import constant_text
 from mlirc.dialects.core.tensor_types import TEXT_DTYPE
+from mlirc.dialects.lazy_dataclass import dataclass
 from mlirc.lowering.fusion.body import BodyNode, NodePool
 
 

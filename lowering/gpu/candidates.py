@@ -1,11 +1,12 @@
 """Variants of a GPU kernel, which codegen/tuning/autotune.py measures: blocks and warps of a schedule, tiles of a matmul."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 from mlirc.dialects.core import symbols
 from mlirc.dialects.core.tensor_types import TensorInfo, info_of
+from mlirc.dialects.lazy_dataclass import dataclass
 from mlirc.lowering.gpu.kernel import TritonKernel, triton_kernel
 from mlirc.lowering.gpu.matmul.function import Tiling, match_matmul
 from mlirc.lowering.gpu.triton.emitter import expression

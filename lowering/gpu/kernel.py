@@ -5,13 +5,14 @@ row that fits stays in registers, and there is one pass.
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 import torch
 
 from mlirc.dialects.core import symbols
 from mlirc.dialects.core.symbols import Int
 from mlirc.dialects.core.tensor_types import TensorInfo
+from mlirc.dialects.lazy_dataclass import dataclass
 from mlirc.lowering.gpu.matmul.function import (
     STEPS,
     Tiling,

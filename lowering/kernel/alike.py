@@ -1,7 +1,7 @@
 """Equal ops become equal kernels: each kernel of `to-kernels` is built once, and copied for ops that are alike."""
 
 from collections.abc import Hashable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from mlirc.dialects.core.bindings import ir
@@ -9,6 +9,7 @@ from mlirc.dialects.core.dialect import Elementwise, attribute_value
 from mlirc.dialects.core.graph_ops import Constant, Copy, Iota, Size, View
 from mlirc.dialects.core.kernel_forms import Form, bitcast, cast, copy, elementwise, iota, reduction
 from mlirc.dialects.core.tensor_types import info_of
+from mlirc.dialects.lazy_dataclass import dataclass
 
 FORMS = (elementwise, cast, bitcast, copy, iota, reduction)
 IN_CONTEXT = ("first_max", "first_min")  # of a reduction: its kernel depends on who reads the result

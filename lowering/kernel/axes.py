@@ -7,13 +7,13 @@ After:  axes d1 (256, stride 768) and d2 (768, stride 1)
 
 import math
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 
 import torch
 
 from mlirc.dialects.core import symbols
 from mlirc.dialects.core.kernel_ops import POSITIONAL
 from mlirc.dialects.core.symbols import Int
+from mlirc.dialects.lazy_dataclass import dataclass
 from mlirc.lowering.kernel.linear_parts import is_read_in_runs
 from mlirc.lowering.kernel.nodes import Access, Kernel, Linear, Node, is_dim
 from mlirc.lowering.kernel.typical_sizes import typical

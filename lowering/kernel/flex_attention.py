@@ -1,6 +1,5 @@
 """Describes a call of attention with a body: what each operand is, and the body's values."""
 
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -9,6 +8,7 @@ from mlirc.dialects.core import symbols
 from mlirc.dialects.core.dialect import attribute_value
 from mlirc.dialects.core.symbols import Int
 from mlirc.dialects.core.tensor_types import TensorInfo, info_of
+from mlirc.dialects.lazy_dataclass import dataclass
 from mlirc.lowering.kernel.nodes import Kernel, Node, read_body, string_attribute
 
 FORWARD, QUERIES, KEYS = "flex_attention", "flex_attention_query_gradient", "flex_attention_key_gradients"

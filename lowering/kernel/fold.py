@@ -1,10 +1,9 @@
 """A reduction or a scan, for both targets: what it folds, in which dtype, and from what it starts."""
 
-from dataclasses import dataclass
-
 import torch
 
 from mlirc.dialects.core.kernel_ops import POSITIONAL, identity
+from mlirc.dialects.lazy_dataclass import dataclass
 from mlirc.lowering.kernel.nodes import Node
 
 

@@ -9,10 +9,10 @@ from its end, whichever of them a size moves.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from mlirc.dialects.core import symbols
 from mlirc.dialects.core.symbols import Expr, Int
+from mlirc.dialects.lazy_dataclass import dataclass
 from mlirc.lowering.kernel.nodes import Access, Linear, is_dim, linear_form, monomial_of, terms
 
 MOST = 5  # parts: each is a loop of its own in the text

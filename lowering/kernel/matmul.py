@@ -4,11 +4,11 @@
 """
 
 from collections.abc import Collection
-from dataclasses import dataclass
 
 import torch
 
 from mlirc.dialects.core.symbols import Int, free_symbols
+from mlirc.dialects.lazy_dataclass import dataclass
 from mlirc.lowering.kernel.axes import Axis
 from mlirc.lowering.kernel.nodes import Access, Kernel, Node, is_dim
 

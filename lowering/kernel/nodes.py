@@ -5,7 +5,7 @@ Dimensions of static size 1 are dropped: their index is replaced by 0.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import lru_cache
 from typing import Any
 
@@ -18,6 +18,7 @@ from mlirc.dialects.core.graph_builder import read_constant
 from mlirc.dialects.core.kernel_ops import ROUNDED
 from mlirc.dialects.core.symbols import Expr, Int
 from mlirc.dialects.core.tensor_types import TEXT_DTYPE, TensorInfo, info_of
+from mlirc.dialects.lazy_dataclass import dataclass
 
 EXPENSIVE = 12  # the cost of one exp, erf or division of vectors, in additions
 

@@ -1,13 +1,13 @@
 """im2col and col2im: the windows of images as rows of a matrix, and such rows added up to images."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from mlirc.dialects.core.bindings import ir
 from mlirc.dialects.core.graph_builder import GraphBuilder
 from mlirc.dialects.core.symbols import Int, floordiv, mod, product
 from mlirc.dialects.core.tensor_info import TensorInfo
 from mlirc.dialects.core.tensor_types import info_of
+from mlirc.dialects.lazy_dataclass import dataclass
 from mlirc.dialects.ops.movement.concat_pad import constant_pad
 from mlirc.dialects.ops.movement.reindex import places, reindex
 

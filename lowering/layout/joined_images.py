@@ -2,7 +2,9 @@
 
 from collections import defaultdict
 from collections.abc import Hashable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
+
+from mlirc.dialects.lazy_dataclass import dataclass
 
 
 @dataclass

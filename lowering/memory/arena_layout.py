@@ -16,9 +16,9 @@ vector of s0 floats would take 64*s0 bytes, not 4*s0): small ones count in p' = 
 
 from bisect import bisect_left, insort
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from mlirc.dialects.core.symbols import Int, floordiv
+from mlirc.dialects.lazy_dataclass import dataclass
 from mlirc.lowering.analysis.liveness import content_of
 
 ALIGNMENT = 64  # bytes: a cache line, and the widest vector

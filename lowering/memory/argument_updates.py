@@ -10,12 +10,12 @@ A cache of keys is the example: each token copies one row into it, and attention
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from mlirc.dialects.core.bindings import ir
 from mlirc.dialects.core.dialect import create
 from mlirc.dialects.core.tensor_types import KERNEL_DTYPES, info_of
+from mlirc.dialects.lazy_dataclass import dataclass
 from mlirc.lowering.analysis.liveness import Liveness, liveness
 from mlirc.lowering.fusion.aten_calls import arguments, called, changeable
 from mlirc.lowering.pipeline.ledger import Ledger

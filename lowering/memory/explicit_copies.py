@@ -8,7 +8,7 @@ OWN MEMORY     a result that is an argument, or shares memory with a result of a
 SCALAR WORK    constants, sizes, iotas and copies that are still ops of their own become kernels
 """
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from mlirc.dialects.core import symbols
@@ -19,6 +19,7 @@ from mlirc.dialects.core.graph_signature import result_groups
 from mlirc.dialects.core.kernel_builder import KernelBuilder
 from mlirc.dialects.core.kernel_forms import form_of
 from mlirc.dialects.core.tensor_types import KERNEL_DTYPES, TensorInfo, info_of
+from mlirc.dialects.lazy_dataclass import dataclass
 from mlirc.lowering.analysis.liveness import ARGUMENT, SCALAR_WORK, Buffer, Liveness, is_tensor, liveness
 from mlirc.lowering.module.errors import UnsupportedByPass
 from mlirc.lowering.pipeline.ledger import Ledger

@@ -6,10 +6,10 @@ op without those numbers beside it.
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 
 from mlirc.dialects.core.bindings import ir
+from mlirc.dialects.lazy_dataclass import dataclass
 
 _VALUE = re.compile(r"%[\w$.-]+(?:#\d+)?")
 _DEFINES = re.compile(r"^\s*(%[\w$.-]+)(?::\d+)? = ", re.MULTILINE)

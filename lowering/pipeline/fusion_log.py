@@ -3,8 +3,10 @@
 import json
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from typing import Any
+
+from mlirc.dialects.lazy_dataclass import dataclass
 
 FORMAT = 1
 Members = tuple[str, ...]

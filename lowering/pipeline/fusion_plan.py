@@ -10,11 +10,11 @@ docs/debugging.md says what each field means.
 import json
 import os
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from mlirc.dialects.lazy_dataclass import dataclass
 from mlirc.lowering.module.nearest import nearest
 from mlirc.lowering.pipeline.fusion_log import Candidate, Members
 from mlirc.lowering.pipeline.parser import PipelineError

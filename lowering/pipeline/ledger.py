@@ -1,8 +1,9 @@
 """The ledger: decisions of passes with their reasons, as data."""
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
+from mlirc.dialects.lazy_dataclass import dataclass
 from mlirc.lowering.module.source_lines import source_line
 from mlirc.lowering.pipeline.fusion_log import FusionLog
 from mlirc.lowering.pipeline.ledger_entry import LedgerEntry

@@ -1,7 +1,9 @@
 """One decision of a pass, as data: what the disk cache keeps of a ledger, without loading MLIR."""
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
+
+from mlirc.dialects.lazy_dataclass import dataclass
 
 
 @dataclass

@@ -18,13 +18,14 @@ import re
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, is_dataclass, replace
+from dataclasses import field, is_dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from mlirc.dialects.control_flow.region_ops import is_shared, nested_functions
 from mlirc.dialects.core.bindings import PassManager, ir
 from mlirc.dialects.core.context import context
+from mlirc.dialects.lazy_dataclass import dataclass
 from mlirc.lowering.module.errors import describe
 from mlirc.lowering.module.forms import STAGES, refusal, stage_of
 from mlirc.lowering.module.nearest import nearest_of, unknown

@@ -7,10 +7,11 @@ in any two pipelines, so that the first n + 1 questions are too. An upstream pas
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from mlirc.dialects.core.dialect import attribute_value
+from mlirc.dialects.lazy_dataclass import dataclass
 from mlirc.lowering.module.nearest import nearest
 from mlirc.lowering.module.source_lines import source_line
 from mlirc.lowering.pipeline.parser import PipelineError

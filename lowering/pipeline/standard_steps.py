@@ -5,11 +5,11 @@ A place in it is named by an anchor: a stage ("fuse"), a pass that runs once ("t
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from mlirc.dialects.core.bindings import ir
 from mlirc.dialects.core.dialect import attribute_value
+from mlirc.dialects.lazy_dataclass import dataclass
 from mlirc.lowering.module.forms import STAGES as FORMS
 from mlirc.lowering.module.forms import stage_of
 from mlirc.lowering.module.nearest import nearest_of

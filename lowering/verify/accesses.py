@@ -7,7 +7,7 @@ on data prove nothing.
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from mlirc.dialects.core import symbols
@@ -16,6 +16,7 @@ from mlirc.dialects.core.dialect import attribute_value
 from mlirc.dialects.core.graph_builder import read_constant
 from mlirc.dialects.core.symbols import Expr, Int, free_symbols, substitute, symbol
 from mlirc.dialects.core.tensor_types import TensorInfo
+from mlirc.dialects.lazy_dataclass import dataclass
 from mlirc.lowering.module.rules import expect, list_attribute
 from mlirc.lowering.verify.index_proofs import Facts, Space
 from mlirc.lowering.verify.kernel import is_dim

@@ -4,7 +4,6 @@ What a list says is data: kernels read no block that there is not, whatever it s
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -13,6 +12,7 @@ from mlirc.dialects.core import symbols
 from mlirc.dialects.core.dialect import attribute_value
 from mlirc.dialects.core.symbols import Int
 from mlirc.dialects.core.tensor_types import TensorInfo, info_of
+from mlirc.dialects.lazy_dataclass import dataclass
 from mlirc.lowering.module.rules import expect, list_attribute, text_attribute
 from mlirc.lowering.verify.accesses import verify_accesses
 from mlirc.lowering.verify.kernel import verify_body

@@ -13,7 +13,7 @@ Where every size is a number and the rules do not decide, the goal is evaluated 
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import count
 
 import torch
@@ -21,6 +21,7 @@ import torch
 from mlirc.dialects.core import symbols
 from mlirc.dialects.core.symbols import Expr, Int, free_symbols, known_nonnegative, substitute, symbol
 from mlirc.dialects.interpreter.kernels import TorchIndices
+from mlirc.dialects.lazy_dataclass import dataclass
 from mlirc.lowering.verify.assignments import assignments, related
 from mlirc.lowering.verify.index_algebra import (
     at_least_one,

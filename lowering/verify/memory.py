@@ -8,7 +8,7 @@ such an obligation, and a fact for all other proofs. For a graph that PyTorch tr
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from mlirc.dialects.control_flow.region_ops import REGION_OPS
@@ -19,6 +19,7 @@ from mlirc.dialects.core.graph_signature import GUARDS, argument_attributes
 from mlirc.dialects.core.memory_ops import arenas
 from mlirc.dialects.core.symbols import Expr, Int, substitute
 from mlirc.dialects.core.tensor_types import TensorInfo, info_of
+from mlirc.dialects.lazy_dataclass import dataclass
 from mlirc.lowering.module.rules import StageError, expect, list_attribute, text_attribute
 from mlirc.lowering.verify.index_proofs import Facts, Space, counterexample, flat
 from mlirc.lowering.verify.kernel import is_dim

@@ -6,7 +6,6 @@ holds. Where a launch writes memory that it also reads, it compares all addresse
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -19,6 +18,7 @@ from mlirc.dialects.core.memory_ops import arenas
 from mlirc.dialects.core.symbols import Int
 from mlirc.dialects.core.tensor_types import TensorInfo, info_of
 from mlirc.dialects.interpreter.kernels import Points
+from mlirc.dialects.lazy_dataclass import dataclass
 from mlirc.lowering.module.source_lines import source_line
 
 MOST = 1 << 22  # points of a launch that are looked at one by one; of more it is taken to be right

@@ -1,10 +1,10 @@
 """Calls AOTAutograd without torch._dynamo.backends.common, which would load Inductor's scheduler."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from mlirc.codegen.abi.reach import reach
+from mlirc.dialects.lazy_dataclass import dataclass
 from mlirc.frontend.torch_compat.dynamo.restart import TensorifyScalarRestartAnalysis
 
 

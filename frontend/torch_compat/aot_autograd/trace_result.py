@@ -4,13 +4,13 @@ A reach for versions 2.13 and 2.14 alone: what tracing leaves behind is known of
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch.fx import GraphModule
 
 from mlirc.codegen.abi.reach import LeftOut, reach
+from mlirc.dialects.lazy_dataclass import dataclass
 from mlirc.frontend.torch_compat.aot_autograd import trace_metadata
 
 VERSIONS = ("2.13.", "2.14.")

@@ -1,11 +1,11 @@
 """What Dynamo knows of a compilation beside the graph: why it compiles again, and the guards that it made."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from types import CodeType
 from typing import Any
 
 from mlirc.codegen.abi.reach import Missing, reach
+from mlirc.dialects.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True)

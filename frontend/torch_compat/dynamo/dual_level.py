@@ -4,11 +4,11 @@ A dual tensor looks like any other to Dynamo, which guards the level only of fun
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from torch.autograd import forward_ad
 
 from mlirc.codegen.abi.reach import Missing, reach
+from mlirc.dialects.lazy_dataclass import dataclass
 from mlirc.frontend.torch_compat.dynamo.tracing_context import TracingContext
 
 

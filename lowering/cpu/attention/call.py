@@ -1,6 +1,6 @@
 """Describes an attention call at the memory level, and decides whether a kernel of ours computes it (attention/function.py)."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -9,6 +9,7 @@ from mlirc.dialects.core import symbols
 from mlirc.dialects.core.dialect import attribute_value
 from mlirc.dialects.core.symbols import Int
 from mlirc.dialects.core.tensor_types import TensorInfo, info_of, opmath
+from mlirc.dialects.lazy_dataclass import dataclass
 from mlirc.dialects.ops.nn.attention import CAUSAL, may_match, shares_heads
 from mlirc.lowering.cpu.attention.coverage import uncovered
 from mlirc.lowering.module.rules import expect, text_attribute

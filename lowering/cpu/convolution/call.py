@@ -1,6 +1,5 @@
 """Describes a convolution at the memory level, and decides whether a kernel of ours computes it."""
 
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -8,6 +7,7 @@ import torch
 from mlirc.dialects.core import symbols
 from mlirc.dialects.core.dialect import attribute_value
 from mlirc.dialects.core.tensor_types import TensorInfo, info_of
+from mlirc.dialects.lazy_dataclass import dataclass
 from mlirc.dialects.ops.nn.convolution import epilogue_steps
 from mlirc.lowering.cpu.convolution import winograd_choice
 from mlirc.lowering.cpu.convolution.choice import has_room

@@ -5,7 +5,6 @@ layers of a net share code. depthwise_weight_gradient.py writes the loops.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -14,6 +13,7 @@ from mlirc.dialects.core import symbols
 from mlirc.dialects.core.dialect import attribute_value
 from mlirc.dialects.core.symbols import Int
 from mlirc.dialects.core.tensor_types import TensorInfo, info_of
+from mlirc.dialects.lazy_dataclass import dataclass
 from mlirc.lowering.cpu.convolution.call import SpatialAxis, numbers
 from mlirc.lowering.cpu.convolution.choice import has_depthwise_room
 from mlirc.lowering.cpu.convolution.plan import Slots, WindowPlan

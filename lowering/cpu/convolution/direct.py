@@ -14,12 +14,12 @@ share it. Else windows at the borders are blocks of their own, whose taps are co
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
 
 from mlirc.dialects.core import symbols
 from mlirc.dialects.core.symbols import Int
+from mlirc.dialects.lazy_dataclass import dataclass
 from mlirc.lowering.cpu.convolution.windows import Taps, WindowedSum
 from mlirc.lowering.cpu.emitter.addresses import F32, PTR, advance, call, lanes_below, load_floats, vectors
 from mlirc.lowering.cpu.emitter.emitter import VectorEmitter

@@ -14,13 +14,13 @@ loaded as a vector and permuted.
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import partial
 
 import torch
 
 from mlirc.dialects.core import symbols
 from mlirc.dialects.core.symbols import Int
+from mlirc.dialects.lazy_dataclass import dataclass
 from mlirc.lowering.cpu.convolution.direct import DirectWriter, TapSums, WindowBlock
 from mlirc.lowering.cpu.convolution.grouped_windows import GroupedSum
 from mlirc.lowering.cpu.emitter.addresses import CACHE_LINE, F32, advance, load_floats, prefetch

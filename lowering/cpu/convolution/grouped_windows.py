@@ -9,10 +9,9 @@
 The op grouped_convolution has this form; dimensions of size 1 are dropped, and a comparison that always holds is not made.
 """
 
-from dataclasses import dataclass
-
 from mlirc.dialects.core import symbols
 from mlirc.dialects.core.symbols import Expr, Int
+from mlirc.dialects.lazy_dataclass import dataclass
 from mlirc.lowering.cpu.convolution.windows import Taps, WindowedSum, taps_by_dimension, windowed_reads
 from mlirc.lowering.kernel.axes import Axis
 from mlirc.lowering.kernel.matmul import has_dims

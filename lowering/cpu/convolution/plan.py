@@ -5,10 +5,10 @@ of the tiles alone.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from mlirc.dialects.core import symbols
 from mlirc.dialects.core.symbols import Int
+from mlirc.dialects.lazy_dataclass import dataclass
 from mlirc.lowering.cpu.convolution.call import ConvolutionProblem, SpatialAxis, results_of_tile
 from mlirc.lowering.cpu.matmul.tile import registers
 from mlirc.lowering.target import CpuTarget

@@ -6,7 +6,7 @@ Volumes lie with their channels innermost, so that slices, [N * D, C, H, W], are
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from mlirc.dialects.core.bindings import ir
@@ -14,6 +14,7 @@ from mlirc.dialects.core.dialect import create
 from mlirc.dialects.core.graph_builder import GraphBuilder, constant_text
 from mlirc.dialects.core.symbols import Int, floordiv, mod, symbol
 from mlirc.dialects.core.tensor_types import TensorInfo, info_of, type_of
+from mlirc.dialects.lazy_dataclass import dataclass
 from mlirc.dialects.ops.movement.concat_pad import concatenate, zeros
 from mlirc.lowering.layout.channels_last import channels_last, relaid
 

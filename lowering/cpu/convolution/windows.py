@@ -9,11 +9,10 @@
 The op fused_convolution has this form; dimensions of size 1 are dropped, and a comparison that always holds is not made.
 """
 
-from dataclasses import dataclass
-
 import torch
 
 from mlirc.dialects.core.symbols import Int, free_symbols
+from mlirc.dialects.lazy_dataclass import dataclass
 from mlirc.lowering.kernel.axes import Axis
 from mlirc.lowering.kernel.matmul import contraction_of, has_dims
 from mlirc.lowering.kernel.nodes import Access, Kernel, Linear, Node, is_dim

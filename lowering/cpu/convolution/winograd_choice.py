@@ -1,8 +1,7 @@
 """Chooses which convolutions use Winograd's transform (convolution/winograd.py), and the number of results in a tile."""
 
-from dataclasses import dataclass
-
 from mlirc.dialects.core.symbols import Int
+from mlirc.dialects.lazy_dataclass import dataclass
 from mlirc.lowering.target import CpuTarget
 
 TAPS = 3

@@ -4,10 +4,9 @@ time.
 Each map is a function of its own beside the kernel's body, for all panels and parts of images.
 """
 
-from dataclasses import dataclass
-
 import torch
 
+from mlirc.dialects.lazy_dataclass import dataclass
 from mlirc.lowering.cpu.convolution.winograd_transform import TAPS, Winograd
 from mlirc.lowering.cpu.emitter.addresses import (
     PTR,

@@ -8,12 +8,12 @@ The points are 0, infinity, and pairs of a and -a. The two of a pair share even 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache, cached_property
 from typing import Any
 
 from mlirc.dialects.core.scalar_builder import Value
+from mlirc.dialects.lazy_dataclass import dataclass
 
 TAPS = 3
 # by m, the a of each pair. Of the pairs that were tried, 5/8 and 3/2 have the smallest errors; those of 1 and 2 are twice as large

@@ -11,9 +11,9 @@ as they know no function by name, all kernels share them (codegen/llvm/shared_pa
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 from mlirc.dialects.core.symbols import Int
+from mlirc.dialects.lazy_dataclass import dataclass
 from mlirc.lowering.cpu.convolution.plan import ConvolutionPlan, WindowPlan
 from mlirc.lowering.cpu.emitter.addresses import PTR
 from mlirc.lowering.cpu.emitter.emitter import VectorEmitter

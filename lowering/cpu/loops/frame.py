@@ -1,11 +1,10 @@
 """What the functions of a kernel that is written by hand share: how its body begins, and what stands around it."""
 
-from dataclasses import dataclass
-
 import torch
 
 from mlirc.dialects.core import symbols
 from mlirc.dialects.core.symbols import Int
+from mlirc.dialects.lazy_dataclass import dataclass
 from mlirc.lowering.cpu.emitter.emitter import VectorEmitter
 from mlirc.lowering.cpu.emitter.scratch import DECLARATION, opening, uses_scratch
 from mlirc.lowering.cpu.loops.entry import LIBGOMP, STATUS, entry_text, load_slot, load_slots, part_text

@@ -5,10 +5,10 @@ So all go on with the same value, and it is the same one at every call.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import torch
 
+from mlirc.dialects.lazy_dataclass import dataclass
 from mlirc.lowering.cpu.emitter.emitter import VectorEmitter
 from mlirc.lowering.cpu.loops.reductions import LaneFold
 from mlirc.lowering.cpu.loops.schedule import LoopSchedule

@@ -7,10 +7,11 @@ away is summed beside it.
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import torch
 
+from mlirc.dialects.lazy_dataclass import dataclass
 from mlirc.lowering.cpu.math.builder import Value, VectorBuilder
 from mlirc.lowering.kernel.fold import Fold
 from mlirc.lowering.kernel.nodes import Node

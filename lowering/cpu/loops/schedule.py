@@ -8,11 +8,12 @@ softmax:   pass 0: max of x;  pass 1: e = exp(x - max), saved; its sum;  pass 2:
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import torch
 
 from mlirc.dialects.core import symbols
+from mlirc.dialects.lazy_dataclass import dataclass
 from mlirc.lowering.kernel.axes import Axis, Vector, is_scattered, is_transposed
 from mlirc.lowering.kernel.nodes import Access, Kernel, Linear, Node, Output
 from mlirc.lowering.kernel.typical_sizes import typical

@@ -8,11 +8,12 @@ after:   for d in 0..32:   -read(x, d)
 
 import operator
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import pairwise
 
 from mlirc.dialects.core import symbols
 from mlirc.dialects.core.symbols import Int
+from mlirc.dialects.lazy_dataclass import dataclass
 from mlirc.lowering.kernel.axes import Axis
 from mlirc.lowering.kernel.linear_parts import parts, read_with
 from mlirc.lowering.kernel.nodes import Access, Node

@@ -1,9 +1,10 @@
 """Splits a kernel among threads: by ranges of the outer axes, flattened to one, or of one axis; and decides when that pays."""
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from mlirc.dialects.core import symbols
 from mlirc.dialects.core.symbols import Int
+from mlirc.dialects.lazy_dataclass import dataclass
 from mlirc.lowering.cpu.loops.schedule import LoopSchedule
 from mlirc.lowering.kernel.axes import Axis, Vector
 from mlirc.lowering.kernel.nodes import Kernel

@@ -6,10 +6,9 @@ polynomials, which take 1.5 to 2 times as long, and there is no Phi. erf is righ
 which takes 2/3 of the operations.
 """
 
-from dataclasses import dataclass
-
 import torch
 
+from mlirc.dialects.lazy_dataclass import dataclass
 from mlirc.lowering.cpu.math.arithmetic import Arithmetic
 from mlirc.lowering.cpu.math.exp import EXP2
 from mlirc.lowering.cpu.math.floats import (

@@ -10,12 +10,11 @@ in memory as it is, read at "d2, d1" (matmul/kinds.py says what becomes of it); 
 bfloat16 are widened first; their panels may hold pairs along k (dialects/ops/movement/pair_panels.py).
 """
 
-from dataclasses import dataclass
-
 import torch
 
 from mlirc.dialects.core import symbols
 from mlirc.dialects.core.symbols import Int
+from mlirc.dialects.lazy_dataclass import dataclass
 from mlirc.dialects.ops.movement.pair_panels import pair_panel_map
 from mlirc.dialects.ops.movement.panels import PANEL
 from mlirc.lowering.kernel.axes import Axis, merge

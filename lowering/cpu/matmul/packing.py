@@ -3,11 +3,10 @@
 A panel is `width` columns, step by step along k. What stands for columns past the last one is any number: a gemm's tile keeps nothing of it.
 """
 
-from dataclasses import dataclass
-
 import torch
 
 from mlirc.dialects.core.symbols import Int
+from mlirc.dialects.lazy_dataclass import dataclass
 from mlirc.lowering.cpu.emitter.addresses import (
     advance,
     choose_address,

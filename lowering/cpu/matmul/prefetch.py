@@ -8,9 +8,9 @@ Prefetched memory is a number of runs of `run` bytes, a power of two, that start
     address of step k = start + (pos / run) * apart + pos % run          pos = k * rate
 """
 
-from dataclasses import dataclass
 from typing import Any, Protocol
 
+from mlirc.dialects.lazy_dataclass import dataclass
 from mlirc.lowering.cpu.emitter.addresses import BYTE, CACHE_LINE, advance, choose_address
 from mlirc.lowering.cpu.emitter.emitter import VectorEmitter
 from mlirc.lowering.cpu.emitter.scope import Range

@@ -10,8 +10,8 @@ over parts of 1, 2, 4, ... and about 1 to 3 tickets for each thread. Which threa
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
+from mlirc.dialects.lazy_dataclass import dataclass
 from mlirc.lowering.cpu.emitter.emitter import VectorEmitter
 from mlirc.lowering.cpu.emitter.scope import Range
 from mlirc.lowering.cpu.math.builder import Value

@@ -9,10 +9,10 @@ execution ports.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
+from mlirc.dialects.lazy_dataclass import dataclass
 from mlirc.lowering.cpu.emitter.addresses import BYTE, F32, PTR, SECOND_LEVEL, advance, call, prefetch
 from mlirc.lowering.cpu.emitter.emitter import VectorEmitter
 from mlirc.lowering.cpu.math.builder import Value

@@ -11,12 +11,13 @@ The pass generate-quantised-matmuls makes them.
 """
 
 from collections.abc import Collection
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 import torch
 
 from mlirc.dialects.core import symbols
 from mlirc.dialects.core.symbols import Int
+from mlirc.dialects.lazy_dataclass import dataclass
 from mlirc.lowering.cpu.matmul.match import Gemm
 from mlirc.lowering.kernel.axes import Axis
 from mlirc.lowering.kernel.matmul import Contraction, contraction_of, has_dims

@@ -14,9 +14,9 @@ The weight is any scalar work that depends on k and the column alone.
     %s = reduce(mul(read(%x) {map = "d0, d2"}, mul(cast(%q), read(%scale) {map = "d2//128, d1"}))) {kind = "sum"}
 """
 
-from dataclasses import dataclass
 from typing import Any
 
+from mlirc.dialects.lazy_dataclass import dataclass
 from mlirc.lowering.cpu.emitter.addresses import BYTE, F32, advance, lanes_below, load_floats, load_scalar, store_floats
 from mlirc.lowering.cpu.emitter.scope import Range
 from mlirc.lowering.cpu.loops.frame import KernelText

@@ -6,12 +6,12 @@ p0, ...  the call's operands
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 import torch
 
 from mlirc.dialects.core import symbols
 from mlirc.dialects.core.symbols import Int
+from mlirc.dialects.lazy_dataclass import dataclass
 from mlirc.lowering.gpu.attention.emitter import NarrowEmitter
 from mlirc.lowering.gpu.attention.tiling import FlexTiling, width
 from mlirc.lowering.gpu.triton.builder import HALF, TL_DTYPE, TritonValue

@@ -1,10 +1,11 @@
 """Chooses the tiles of a flex-attention kernel, by the dtype and the sizes of a head."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import torch
 
 from mlirc.dialects.core.symbols import Int
+from mlirc.dialects.lazy_dataclass import dataclass
 from mlirc.lowering.gpu.triton.builder import HALF
 from mlirc.lowering.gpu.triton.schedule import next_power
 from mlirc.lowering.kernel.flex_attention import FORWARD, KEYS, FlexProblem

@@ -10,12 +10,11 @@ each factor at a time. The epilogue runs on the tile while it is in registers. P
 of rows, which then stay in the L2 cache.
 """
 
-from dataclasses import dataclass
-
 import torch
 
 from mlirc.dialects.core import symbols
 from mlirc.dialects.core.symbols import Int
+from mlirc.dialects.lazy_dataclass import dataclass
 from mlirc.lowering.gpu.triton.builder import HALF, TritonValue
 from mlirc.lowering.gpu.triton.emitter import TritonEmitter
 from mlirc.lowering.gpu.triton.schedule import TritonSchedule, TritonTile, next_power

@@ -9,12 +9,12 @@ before. A tile is stored in halves, which takes half the registers and half the 
 """
 
 from collections.abc import Collection
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from mlirc.dialects.core.symbols import free_symbols
+from mlirc.dialects.lazy_dataclass import dataclass
 from mlirc.lowering.gpu.matmul.function import GROUP, Tiling, TritonMatmul
 from mlirc.lowering.gpu.triton.builder import TritonValue
 from mlirc.lowering.gpu.triton.emitter import TritonEmitter

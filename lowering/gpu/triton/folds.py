@@ -3,10 +3,9 @@
 Booleans and integers of 8 and 16 bits fold as int32, and wrap around when they are narrowed again.
 """
 
-from dataclasses import dataclass
-
 import torch
 
+from mlirc.dialects.lazy_dataclass import dataclass
 from mlirc.lowering.gpu.triton.builder import TritonBuilder, TritonValue
 from mlirc.lowering.kernel.fold import Fold
 

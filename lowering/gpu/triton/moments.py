@@ -7,11 +7,11 @@ large). At the end sum((x - c)^2) = sum over lanes of (squares + count * (mean -
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import torch
 
 from mlirc.dialects.core import symbols
+from mlirc.dialects.lazy_dataclass import dataclass
 from mlirc.lowering.gpu.triton import means
 from mlirc.lowering.gpu.triton.builder import TL_DTYPE, TritonValue
 from mlirc.lowering.gpu.triton.emitter import TritonEmitter

@@ -7,11 +7,10 @@ end all lanes are scaled to the maximum of the row. A lane's maximum starts at t
 exp(-inf) = 0. So a sum of 0 means a row of nothing but -inf. Where the maximum is infinite, every exponential is exp(top - centre) or 0.
 """
 
-from dataclasses import dataclass
-
 import torch
 
 from mlirc.dialects.core import symbols
+from mlirc.dialects.lazy_dataclass import dataclass
 from mlirc.lowering.gpu.triton.builder import HALF, TL_DTYPE, TritonValue, literal
 from mlirc.lowering.gpu.triton.emitter import TritonEmitter
 from mlirc.lowering.gpu.triton.folds import function_text

@@ -1,12 +1,12 @@
 """batch-kernels: small kernels of equal iteration space become one launch, on a GPU."""
 
-from dataclasses import dataclass
 from typing import Any
 
 from mlirc.dialects.core.bindings import ir
 from mlirc.dialects.core.dialect import attribute_value
 from mlirc.dialects.core.kernel_ops import ROUNDED
 from mlirc.dialects.core.tensor_types import info_of
+from mlirc.dialects.lazy_dataclass import dataclass
 from mlirc.lowering.analysis.liveness import byte_size
 from mlirc.lowering.pipeline.ledger import Ledger
 

@@ -1,10 +1,10 @@
 """elide-copies: ATen operators that copy a tensor to change some of it change the tensor itself, if nobody can tell."""
 
-from dataclasses import dataclass
 from typing import Any
 
 from mlirc.dialects.core.bindings import ir
 from mlirc.dialects.core.tensor_types import info_of
+from mlirc.dialects.lazy_dataclass import dataclass
 from mlirc.lowering.fusion.aten_calls import called, changeable
 from mlirc.lowering.memory.argument_updates import update_arguments
 from mlirc.lowering.pipeline.ledger import Ledger

@@ -1,8 +1,8 @@
 """eliminate-dead: removes kernels and ATen calls without effects whose results nobody reads."""
 
-from dataclasses import dataclass
 from typing import Any
 
+from mlirc.dialects.lazy_dataclass import dataclass
 from mlirc.lowering.pipeline.ledger import Ledger
 
 REMOVABLE = ("mlircx.kernel", "mlircx.aten")

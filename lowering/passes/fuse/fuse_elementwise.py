@@ -1,8 +1,8 @@
 """fuse-elementwise: a kernel without reductions goes into the kernel that reads its result."""
 
-from dataclasses import dataclass
 from typing import Any
 
+from mlirc.dialects.lazy_dataclass import dataclass
 from mlirc.lowering.fusion.merge import Limits
 from mlirc.lowering.fusion.pairs import Fuser
 from mlirc.lowering.pipeline.ledger import Ledger

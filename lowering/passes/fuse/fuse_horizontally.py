@@ -1,8 +1,8 @@
 """fuse-horizontally: kernels that read the same tensor at the same points become one (horizontal fusion)."""
 
-from dataclasses import dataclass
 from typing import Any
 
+from mlirc.dialects.lazy_dataclass import dataclass
 from mlirc.lowering.fusion.merge import Limits
 from mlirc.lowering.fusion.pairs import Fuser
 from mlirc.lowering.pipeline.ledger import Ledger

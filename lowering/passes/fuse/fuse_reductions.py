@@ -1,8 +1,8 @@
 """fuse-reductions: kernels over the same rows become one, such as the reductions and elementwise work of a softmax."""
 
-from dataclasses import dataclass
 from typing import Any
 
+from mlirc.dialects.lazy_dataclass import dataclass
 from mlirc.lowering.fusion.merge import Limits
 from mlirc.lowering.fusion.pairs import Fuser
 from mlirc.lowering.pipeline.ledger import Ledger

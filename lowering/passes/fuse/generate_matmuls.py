@@ -1,6 +1,5 @@
 """generate-matmuls: matmuls become kernels, where generated code beats the library."""
 
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -11,6 +10,7 @@ from mlirc.dialects.core.kernel_builder import KernelBuilder
 from mlirc.dialects.core.kernel_forms import broadcast_map
 from mlirc.dialects.core.tensor_info import TensorInfo
 from mlirc.dialects.core.tensor_types import info_of, type_of
+from mlirc.dialects.lazy_dataclass import dataclass
 from mlirc.dialects.ops.movement.pair_panels import pair_panel_map, pair_panels_info
 from mlirc.dialects.ops.movement.panels import panel_map, panels_info
 from mlirc.lowering.analysis.provenance import parameter_arguments, view_root

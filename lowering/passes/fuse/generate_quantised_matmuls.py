@@ -1,7 +1,6 @@
 """generate-quantised-matmuls: a few rows by a quantised weight become a kernel that reads the packed bytes."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -12,6 +11,7 @@ from mlirc.dialects.core.kernel_builder import KernelBuilder, dimension
 from mlirc.dialects.core.kernel_forms import broadcast_map
 from mlirc.dialects.core.symbols import Int
 from mlirc.dialects.core.tensor_types import info_of
+from mlirc.dialects.lazy_dataclass import dataclass
 from mlirc.lowering.analysis.provenance import view_root
 from mlirc.lowering.cpu.matmul.match import MOST_COPIED
 from mlirc.lowering.fusion.aten_calls import called

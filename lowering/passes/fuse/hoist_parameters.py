@@ -1,12 +1,12 @@
 """hoist-parameters: computes what depends on parameters alone when a parameter changes, not in each call."""
 
-from dataclasses import dataclass
 from typing import Any
 
 from mlirc.dialects.core.bindings import func, ir
 from mlirc.dialects.core.symbols import known_nonnegative, print_list
 from mlirc.dialects.core.tensor_info import symbols_sum
 from mlirc.dialects.core.tensor_types import info_of
+from mlirc.dialects.lazy_dataclass import dataclass
 from mlirc.lowering.analysis.provenance import may_hoist, sources_of, view_root
 from mlirc.lowering.pipeline.ledger import Ledger
 

@@ -1,11 +1,11 @@
 """schedule-collectives: issues collectives as early as their operands allow, and waits for them as late as their readers allow."""
 
-from dataclasses import dataclass
 from typing import Any
 
 from mlirc.dialects.control_flow.region_ops import REGION_OPS
 from mlirc.dialects.core.bindings import ir
 from mlirc.dialects.core.dialect import attribute_value
+from mlirc.dialects.lazy_dataclass import dataclass
 from mlirc.lowering.pipeline.ledger import Ledger
 
 NAMESPACE = "_c10d_functional."

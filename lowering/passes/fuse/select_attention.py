@@ -1,11 +1,11 @@
 """select-attention: attention that our own kernels do not cover becomes a call of ATen's."""
 
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from mlirc.dialects.core.bindings import ir
+from mlirc.dialects.lazy_dataclass import dataclass
 from mlirc.dialects.ops.nn.attention import aten_call
 from mlirc.lowering.cpu.attention.call import (
     AttentionProblem,

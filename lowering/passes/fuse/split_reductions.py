@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any
 
 from mlirc.dialects.core import symbols
@@ -13,6 +12,7 @@ from mlirc.dialects.core.kernel_ops import ROUNDED
 from mlirc.dialects.core.symbols import Int
 from mlirc.dialects.core.tensor_info import TensorInfo
 from mlirc.dialects.core.tensor_types import dtype_of, info_of
+from mlirc.dialects.lazy_dataclass import dataclass
 from mlirc.lowering.analysis.index_maps import Map, Space, dims_in
 from mlirc.lowering.fusion.body import Body, BodyNode, NodePool, Result, Tensor, read_body, write_body
 from mlirc.lowering.fusion.split_pairs import Pair, Scalars, find_pair, of_part, of_parts

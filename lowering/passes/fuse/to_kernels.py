@@ -1,7 +1,6 @@
 """to-kernels: each op that computes elements becomes a kernel of its own."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from mlirc.dialects.core.bindings import ir
@@ -10,6 +9,7 @@ from mlirc.dialects.core.kernel_builder import KernelBuilder
 from mlirc.dialects.core.kernel_forms import Form, form_of, operand
 from mlirc.dialects.core.symbols import Int
 from mlirc.dialects.core.tensor_types import info_of
+from mlirc.dialects.lazy_dataclass import dataclass
 from mlirc.lowering.kernel.alike import AlikeKernels
 from mlirc.lowering.kernel.label import MINOR
 from mlirc.lowering.pipeline.ledger import Ledger

@@ -1,7 +1,7 @@
 """lower-kernels: launches become calls of generated functions."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import count
 from typing import Any
 
@@ -10,6 +10,7 @@ import torch
 from mlirc.dialects.control_flow.region_ops import module_body
 from mlirc.dialects.core.bindings import ir
 from mlirc.dialects.core.dialect import attribute_value, make_attribute
+from mlirc.dialects.lazy_dataclass import dataclass
 from mlirc.dialects.ops.nn.flex_attention import FLEX
 from mlirc.lowering.cpu.loops.frame import KernelText
 from mlirc.lowering.cpu.loops.function import empty_text, kernel_text

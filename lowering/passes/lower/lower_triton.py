@@ -1,7 +1,7 @@
 """lower-triton: launches on GPUs become runs of Triton kernels."""
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import count
 from typing import Any
 
@@ -10,6 +10,7 @@ from mlirc.dialects.core.bindings import ir
 from mlirc.dialects.core.dialect import create, make_attribute
 from mlirc.dialects.core.random_state import OPERATOR
 from mlirc.dialects.core.tensor_types import info_of
+from mlirc.dialects.lazy_dataclass import dataclass
 from mlirc.dialects.ops.nn.flex_attention import FLEX
 from mlirc.lowering.gpu.attention.kernel import flex_kernel
 from mlirc.lowering.gpu.kernel import TritonKernel, triton_kernel

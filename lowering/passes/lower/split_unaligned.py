@@ -1,6 +1,5 @@
 """split-unaligned: a matmul whose rows do not begin at multiples of 16 bytes is written by those that do, on a GPU."""
 
-from dataclasses import dataclass
 from math import gcd
 from typing import Any
 
@@ -11,6 +10,7 @@ from mlirc.dialects.core.kernel_builder import KernelBuilder
 from mlirc.dialects.core.symbols import symbol
 from mlirc.dialects.core.tensor_info import TensorInfo
 from mlirc.dialects.core.tensor_types import info_of
+from mlirc.dialects.lazy_dataclass import dataclass
 from mlirc.lowering.kernel.typical_sizes import static
 from mlirc.lowering.pipeline.ledger import Ledger
 

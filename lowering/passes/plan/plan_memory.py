@@ -1,6 +1,6 @@
 """plan-memory: every tensor gets its place: in the arena, in memory of its own, or in an input that is overwritten."""
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import torch
@@ -12,6 +12,7 @@ from mlirc.dialects.core.dialect import make_attribute
 from mlirc.dialects.core.memory_ops import arenas, set_arenas
 from mlirc.dialects.core.symbols import Int, known_nonnegative
 from mlirc.dialects.core.tensor_types import TensorInfo, info_of, type_of
+from mlirc.dialects.lazy_dataclass import dataclass
 from mlirc.lowering.analysis.accesses import accesses, writes_where_read
 from mlirc.lowering.analysis.liveness import PLANNED, Buffer, Liveness, byte_size, last_uses, liveness
 from mlirc.lowering.memory.arena_layout import ArenaBlock, lay_out, live_peak

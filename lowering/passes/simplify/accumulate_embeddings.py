@@ -1,6 +1,5 @@
 """accumulate-embeddings: the gradient of an embedding is added to rows of one tensor, not made beside it."""
 
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -9,6 +8,7 @@ from mlirc.dialects.core.bindings import ir
 from mlirc.dialects.core.graph_builder import GraphBuilder
 from mlirc.dialects.core.symbols import product, symbol
 from mlirc.dialects.core.tensor_types import TensorInfo, info_of
+from mlirc.dialects.lazy_dataclass import dataclass
 from mlirc.dialects.ops.movement.indexing import indexed
 from mlirc.lowering.fusion.aten_calls import arguments, call_aten, called
 from mlirc.lowering.pipeline.ledger import Ledger

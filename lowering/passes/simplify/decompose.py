@@ -1,11 +1,11 @@
 """decompose: composite ops, such as softmax, become the smaller ops that they stand for."""
 
-from dataclasses import dataclass
 from typing import Any
 
 from mlirc.dialects.core.bindings import ir
 from mlirc.dialects.core.composites import Expansions
 from mlirc.dialects.core.dialect import Composite
+from mlirc.dialects.lazy_dataclass import dataclass
 from mlirc.lowering.pipeline.ledger import Ledger
 
 

@@ -1,6 +1,5 @@
 """eliminate-views: a view of a view becomes one view; views and copies that change nothing go."""
 
-from dataclasses import dataclass
 from typing import Any
 
 from mlirc.dialects.core import symbols
@@ -9,6 +8,7 @@ from mlirc.dialects.core.dialect import attribute_value
 from mlirc.dialects.core.graph_builder import GraphBuilder
 from mlirc.dialects.core.graph_ops import Copy, View
 from mlirc.dialects.core.tensor_types import info_of
+from mlirc.dialects.lazy_dataclass import dataclass
 from mlirc.lowering.analysis.effects import may_write
 from mlirc.lowering.analysis.index_maps import substitute
 from mlirc.lowering.analysis.provenance import view_root

@@ -1,6 +1,5 @@
 """fold-constants: computes what is known at compile time, and drops ops that change nothing."""
 
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -9,6 +8,7 @@ from mlirc.dialects.core.bindings import ir
 from mlirc.dialects.core.dialect import Elementwise
 from mlirc.dialects.core.graph_builder import GraphBuilder
 from mlirc.dialects.core.tensor_types import TensorInfo, info_of
+from mlirc.dialects.lazy_dataclass import dataclass
 from mlirc.lowering.analysis.constant_values import number_of, scalar_of
 from mlirc.lowering.analysis.element_expressions import Elements
 from mlirc.lowering.analysis.index_maps import identity

@@ -1,7 +1,7 @@
 """fold-convolutions: convolutions by parameters run in oneDNN, with what surrounds them inside and channels last."""
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -11,6 +11,7 @@ from mlirc.dialects.core.dialect import create
 from mlirc.dialects.core.graph_builder import GraphBuilder, constant_text
 from mlirc.dialects.core.symbols import floordiv, mod, symbol
 from mlirc.dialects.core.tensor_types import TensorInfo, info_of, type_of
+from mlirc.dialects.lazy_dataclass import dataclass
 from mlirc.dialects.ops.rows.group_norm import append_ones
 from mlirc.lowering.analysis.provenance import sources_of
 from mlirc.lowering.cpu.convolution.choice import Choice, along, generates_groups

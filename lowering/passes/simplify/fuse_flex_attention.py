@@ -1,7 +1,6 @@
 """fuse-flex-attention: flex_attention, with its score_mod and mask_mod, becomes one kernel; its gradients two."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -11,6 +10,7 @@ from mlirc.dialects.core.bindings import ir
 from mlirc.dialects.core.dialect import attribute_value, create
 from mlirc.dialects.core.symbols import Int
 from mlirc.dialects.core.tensor_types import TensorInfo, info_of, type_of
+from mlirc.dialects.lazy_dataclass import dataclass
 from mlirc.lowering.cpu.attention.flex import flex_refusal
 from mlirc.lowering.fusion.flex_bodies import FlexBody, NotOneBody, flex_body
 from mlirc.lowering.kernel.flex_attention import FORWARD, QUERIES

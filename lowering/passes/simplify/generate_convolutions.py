@@ -1,7 +1,6 @@
 """generate-convolutions: in training on a CPU, makes images channels last, and convolutions kernels of ours."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -11,6 +10,7 @@ from mlirc.dialects.core.bindings import ir
 from mlirc.dialects.core.dialect import create
 from mlirc.dialects.core.graph_builder import GraphBuilder
 from mlirc.dialects.core.tensor_types import TensorInfo, info_of, type_of
+from mlirc.dialects.lazy_dataclass import dataclass
 from mlirc.dialects.ops.rows.reduction import sum_over
 from mlirc.lowering.cpu.convolution.choice import Choice, along, choice_of_slices, compared, wide
 from mlirc.lowering.cpu.convolution.depthwise_graph import depthwise_weight_gradient

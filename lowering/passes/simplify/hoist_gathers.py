@@ -1,12 +1,13 @@
 """hoist-gathers: moves a gather before the elementwise ops whose results it picks from."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from mlirc.dialects.core.bindings import ir
 from mlirc.dialects.core.dialect import Elementwise, attribute_value, create
 from mlirc.dialects.core.graph_ops import Copy, View
 from mlirc.dialects.core.tensor_types import info_of, type_of
+from mlirc.dialects.lazy_dataclass import dataclass
 from mlirc.dialects.ops.movement.indexing import Gather
 from mlirc.lowering.pipeline.ledger import Ledger
 

@@ -1,11 +1,12 @@
 """join-concatenations: what begins with an earlier concatenation is that one, and the rest."""
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from mlirc.dialects.core.bindings import ir
 from mlirc.dialects.core.dialect import attribute_value, create
 from mlirc.dialects.core.tensor_types import info_of
+from mlirc.dialects.lazy_dataclass import dataclass
 from mlirc.lowering.fusion.aten_calls import arguments, called
 from mlirc.lowering.pipeline.ledger import Ledger
 

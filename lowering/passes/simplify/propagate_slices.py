@@ -1,7 +1,7 @@
 """propagate-slices: computes only the slices of a value that its readers need (demand analysis)."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from mlirc.dialects.core import symbols
@@ -10,6 +10,7 @@ from mlirc.dialects.core.dialect import Elementwise, Reduction, attribute_value,
 from mlirc.dialects.core.graph_builder import GraphBuilder
 from mlirc.dialects.core.graph_ops import AddMatmul, Copy, Matmul, View
 from mlirc.dialects.core.tensor_types import info_of, type_of
+from mlirc.dialects.lazy_dataclass import dataclass
 from mlirc.dialects.ops.nn.attention import Attention
 from mlirc.lowering.analysis import slices
 from mlirc.lowering.analysis.slices import Slice, Span

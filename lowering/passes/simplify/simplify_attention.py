@@ -1,7 +1,7 @@
 """simplify-attention: masks that hide nothing, or what comes later, and keys that are repeated for each head."""
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from mlirc.dialects.core import symbols
@@ -11,6 +11,7 @@ from mlirc.dialects.core.graph_ops import Copy, View
 from mlirc.dialects.core.kernel_forms import broadcast_map
 from mlirc.dialects.core.symbols import Int
 from mlirc.dialects.core.tensor_types import info_of
+from mlirc.dialects.lazy_dataclass import dataclass
 from mlirc.lowering.analysis.element_expressions import ALWAYS, Elements, view_index
 from mlirc.lowering.analysis.index_maps import identity
 from mlirc.lowering.cpu.attention.call import read_attention, refusal

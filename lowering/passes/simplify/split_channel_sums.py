@@ -1,6 +1,5 @@
 """split-channel-sums: a sum over pixels and few channels of images that lie channels last goes over the pixels first."""
 
-from dataclasses import dataclass
 from typing import Any
 
 from mlirc.dialects.core import symbols
@@ -10,6 +9,7 @@ from mlirc.dialects.core.graph_builder import GraphBuilder
 from mlirc.dialects.core.symbols import Int, parse_numbers
 from mlirc.dialects.core.tensor_info import TensorInfo
 from mlirc.dialects.core.tensor_types import info_of
+from mlirc.dialects.lazy_dataclass import dataclass
 from mlirc.lowering.pipeline.ledger import Ledger
 
 RUN = 64  # elements that lie side by side: a row of so many is read well as it is

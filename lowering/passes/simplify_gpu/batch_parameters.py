@@ -1,11 +1,11 @@
 """batch-parameters: on a GPU, moves kernels that read parameters alone to the beginning of a graph, and combines them."""
 
-from dataclasses import dataclass
 from typing import Any
 
 from mlirc.dialects.core.bindings import ir
 from mlirc.dialects.core.dialect import attribute_value
 from mlirc.dialects.core.tensor_types import info_of
+from mlirc.dialects.lazy_dataclass import dataclass
 from mlirc.lowering.analysis.provenance import parameter_arguments, view_root
 from mlirc.lowering.passes.fuse.batch_kernels import merge, space
 from mlirc.lowering.pipeline.ledger import Ledger

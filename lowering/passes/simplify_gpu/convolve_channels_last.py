@@ -1,10 +1,10 @@
 """convolve-channels-last: on a GPU, images between convolutions lie with their channels innermost, as cuDNN wants them."""
 
-from dataclasses import dataclass
 from typing import Any
 
 from mlirc.dialects.core.bindings import ir
 from mlirc.dialects.core.tensor_types import info_of, type_of
+from mlirc.dialects.lazy_dataclass import dataclass
 from mlirc.lowering.fusion.aten_calls import called
 from mlirc.lowering.layout.channels_last import (
     channels_last,

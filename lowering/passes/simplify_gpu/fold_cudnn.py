@@ -1,6 +1,5 @@
 """fold-cudnn: convolutions by parameters run in cuDNN with the batch norm folded in, and with addition and relu."""
 
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -8,6 +7,7 @@ import torch
 from mlirc.dialects.core.bindings import ir
 from mlirc.dialects.core.graph_builder import GraphBuilder
 from mlirc.dialects.core.tensor_types import info_of
+from mlirc.dialects.lazy_dataclass import dataclass
 from mlirc.lowering.analysis.provenance import parameter_arguments
 from mlirc.lowering.fusion.aten_calls import arguments, call_aten
 from mlirc.lowering.fusion.convolution_users import (

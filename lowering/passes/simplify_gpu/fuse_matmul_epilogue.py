@@ -1,12 +1,12 @@
 """fuse-matmul-epilogue: GELU by tanh goes into the library's matmul that it follows, on a GPU."""
 
-from dataclasses import dataclass
 from typing import Any
 
 from mlirc.dialects.core.bindings import ir
 from mlirc.dialects.core.dialect import attribute_value, create
 from mlirc.dialects.core.graph_builder import read_constant
 from mlirc.dialects.core.tensor_types import info_of
+from mlirc.dialects.lazy_dataclass import dataclass
 from mlirc.lowering.pipeline.ledger import Ledger
 
 CLOSE = 1e-3  # relative: to which a constant may have been rounded, to bfloat16 say

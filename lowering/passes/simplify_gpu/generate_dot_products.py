@@ -1,11 +1,11 @@
 """generate-dot-products: on a GPU, makes a matmul of one row a reduction kernel."""
 
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from mlirc.dialects.core.tensor_types import info_of
+from mlirc.dialects.lazy_dataclass import dataclass
 from mlirc.lowering.kernel.typical_sizes import static
 from mlirc.lowering.passes.fuse.generate_matmuls import make_matmul_kernel
 from mlirc.lowering.pipeline.ledger import Ledger

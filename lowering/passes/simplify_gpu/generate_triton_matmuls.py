@@ -1,7 +1,7 @@
 """generate-triton-matmuls: matmuls on a GPU become kernels, where what fusion then saves is worth it."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import torch
@@ -9,6 +9,7 @@ import torch
 from mlirc.dialects.core.bindings import ir
 from mlirc.dialects.core.dialect import OPS, Unary
 from mlirc.dialects.core.tensor_types import info_of
+from mlirc.dialects.lazy_dataclass import dataclass
 from mlirc.lowering.gpu.matmul.persistent import ALIGNMENT, COLUMNS, ROWS
 from mlirc.lowering.kernel.typical_sizes import static
 from mlirc.lowering.module.target_attribute import target_of

@@ -1,6 +1,5 @@
 """merge-matmuls: matmuls of one matrix by several parameters become one matmul, on a GPU."""
 
-from dataclasses import dataclass
 from typing import Any
 
 from mlirc.dialects.core.bindings import ir
@@ -9,6 +8,7 @@ from mlirc.dialects.core.graph_builder import GraphBuilder
 from mlirc.dialects.core.symbols import symbol
 from mlirc.dialects.core.tensor_info import TensorInfo
 from mlirc.dialects.core.tensor_types import info_of, type_of
+from mlirc.dialects.lazy_dataclass import dataclass
 from mlirc.dialects.ops.movement.concat_pad import concatenate
 from mlirc.lowering.analysis.provenance import parameter_arguments, view_root
 from mlirc.lowering.kernel.typical_sizes import static

@@ -1,13 +1,14 @@
 """move-to-gpu: a graph that was captured on a CPU, as if its tensors were on a GPU."""
 
 import json
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from mlirc.dialects.control_flow.region_ops import REGION_OPS, TRUTH
 from mlirc.dialects.core.bindings import ir
 from mlirc.dialects.core.dialect import attribute_value, create
 from mlirc.dialects.core.tensor_types import change_types, info_of, type_of
+from mlirc.dialects.lazy_dataclass import dataclass
 from mlirc.lowering.pipeline.ledger import Ledger
 
 DEVICE = "cuda:0"

@@ -1,6 +1,6 @@
 """pad-matmuls: matrices whose rows are no multiple of 16 bytes are padded, where that makes a matmul on a GPU faster."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -11,6 +11,7 @@ from mlirc.dialects.core.dialect import Elementwise, Reduction, attribute_value,
 from mlirc.dialects.core.graph_builder import GraphBuilder, constant_text
 from mlirc.dialects.core.symbols import Int
 from mlirc.dialects.core.tensor_types import TensorInfo, contiguous, info_of, type_of
+from mlirc.dialects.lazy_dataclass import dataclass
 from mlirc.lowering.analysis.provenance import parameter_arguments, view_root
 from mlirc.lowering.passes.lower.split_unaligned import is_by_rows
 from mlirc.lowering.pipeline.ledger import Ledger

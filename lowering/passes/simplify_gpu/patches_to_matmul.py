@@ -1,6 +1,5 @@
 """patches-to-matmul: a convolution whose patches do not overlap is a matmul, on a GPU."""
 
-from dataclasses import dataclass
 from typing import Any
 
 from mlirc.dialects.core.bindings import ir
@@ -9,6 +8,7 @@ from mlirc.dialects.core.graph_builder import GraphBuilder
 from mlirc.dialects.core.symbols import floordiv, mod, symbol
 from mlirc.dialects.core.tensor_info import TensorInfo
 from mlirc.dialects.core.tensor_types import info_of, type_of
+from mlirc.dialects.lazy_dataclass import dataclass
 from mlirc.lowering.fusion.aten_calls import arguments, called, repeats_operand
 from mlirc.lowering.layout.channels_last import channels_last
 from mlirc.lowering.layout.moved_views import may_move, move

@@ -1,12 +1,13 @@
 """scalars-to-device: copies 0-d CPU tensors to the GPU whose ops read them."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from mlirc.dialects.core.bindings import ir
 from mlirc.dialects.core.dialect import OPS
 from mlirc.dialects.core.graph_builder import GraphBuilder
 from mlirc.dialects.core.tensor_types import info_of
+from mlirc.dialects.lazy_dataclass import dataclass
 from mlirc.lowering.analysis.constant_values import number_of
 from mlirc.lowering.pipeline.ledger import Ledger
 

@@ -1,7 +1,6 @@
 """space-to-depth: a strided convolution of few channels becomes one of more channels without a stride, on a GPU."""
 
 import math
-from dataclasses import dataclass
 from typing import Any
 
 from mlirc.dialects.core import symbols
@@ -11,6 +10,7 @@ from mlirc.dialects.core.graph_builder import GraphBuilder, constant_text
 from mlirc.dialects.core.symbols import floordiv, mod, symbol
 from mlirc.dialects.core.tensor_info import TensorInfo
 from mlirc.dialects.core.tensor_types import info_of, type_of
+from mlirc.dialects.lazy_dataclass import dataclass
 from mlirc.lowering.analysis.provenance import parameter_arguments, view_root
 from mlirc.lowering.fusion.aten_calls import arguments, call_aten, called, repeats_operand
 from mlirc.lowering.kernel.typical_sizes import static
