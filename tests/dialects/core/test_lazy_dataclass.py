@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from mlirc.dialects.lazy_dataclass import lazy_dataclass
+from mlirc.dialects.lazy_dataclass import dataclass, lazy_dataclass
 
 ROOT = Path(__file__).parents[3]
 OPTIONS = [{}, {"frozen": True}, {"eq": False}, {"eq": False, "slots": True}, {"slots": True}]
@@ -170,7 +170,7 @@ def test_threads_may_make_the_first_object_together():
         assert len(set(map(repr, found))) == 1 and len(found) == 4
 
 
-@lazy_dataclass(frozen=True)
+@dataclass(frozen=True)
 class Pickled:
     """May be read by a process that has made no object of it."""
 
