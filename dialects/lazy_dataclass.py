@@ -30,6 +30,7 @@ def lazy_dataclass(cls: type | None = None, /, *, frozen: bool = False, eq: bool
         _add_equality(made, frozen)
     if frozen:
         made.__setattr__, made.__delattr__ = _refuse_setting, _refuse_deleting
+        made.__dataclass_params__.frozen = True  # frozen ones of the standard library may extend it
     return made
 
 
