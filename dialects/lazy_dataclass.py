@@ -20,7 +20,9 @@ def lazy_dataclass(cls: type | None = None, /, *, frozen: bool = False, eq: bool
     `replace`, `asdict` and `is_dataclass` know it. Fields by keyword alone, and `InitVar`, are not for it."""
     if cls is None:
         return partial(lazy_dataclass, frozen=frozen, eq=eq, slots=slots)
-    made: Any = dataclasses.dataclass(init=False, repr=False, eq=False, slots=slots)(cls)
+    # the standard library lets a class be frozen only if those are that it extends, and the other way round
+    extends = any(dataclasses.is_dataclass(base) for base in cls.__bases__)
+    made: Any = dataclasses.dataclass(init=False, repr=False, eq=False, frozen=frozen and extends, slots=slots)(cls)
     own = vars(made)
     if "__init__" not in own:
         made.__init__ = _first_init(made, frozen)
@@ -28,9 +30,9 @@ def lazy_dataclass(cls: type | None = None, /, *, frozen: bool = False, eq: bool
         made.__repr__ = _repr
     if eq:
         _add_equality(made, frozen)
-    if frozen:
+    if frozen and not extends:
         made.__setattr__, made.__delattr__ = _refuse_setting, _refuse_deleting
-        made.__dataclass_params__.frozen = True  # frozen ones of the standard library may extend it
+        made.__dataclass_params__.frozen = True
     return made
 
 

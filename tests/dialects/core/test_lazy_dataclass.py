@@ -142,6 +142,10 @@ def test_subclasses(decorator, further):
         with pytest.raises(FrozenInstanceError):
             setattr(x, name, 1)
     assert "Plain(x=1" in repr(a) and "last=4" in repr(b)
+    with pytest.raises(TypeError, match="cannot inherit non-frozen"):
+        further(type("Unfrozen", (base,), {"__doc__": "May not be."}))
+    with pytest.raises(TypeError, match="cannot inherit frozen"):
+        further(frozen=True)(type("Frozen", (point(decorator),), {"__doc__": "May not be."}))
 
 
 def with_fields(**annotations: type) -> Any:
