@@ -13,7 +13,7 @@ from torch.nn import functional
 
 from mlirc.codegen.process.signal_handlers import raise_of_handler
 from mlirc.frontend.capture.quantized_operators import quantized_operators
-from mlirc.frontend.capture.resized_images import resize_decompositions
+from mlirc.frontend.capture.taken_functions.resized_images import resize_decompositions
 from mlirc.frontend.fallback import fallback
 from mlirc.frontend.importer.bodies import is_flex_attention, is_shared_region
 from mlirc.frontend.options import Options

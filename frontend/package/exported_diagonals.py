@@ -1,4 +1,4 @@
-"""Writes out `fill_diagonal_` in an exported program, which keeps it as one operator (capture/filled_diagonals.py has the reason).
+"""Writes out `fill_diagonal_` in an exported program, which keeps it as one operator (taken_functions/filled_diagonals.py has the reason).
 
 before:  y = aten.fill_diagonal_(x, 0)
 after:   d = aten.diagonal(x);  aten.fill_.Scalar(d, 0);  y = aten.alias(x)
@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.export import ExportedProgram
 from torch.fx import Graph, GraphModule, Node
 
-from mlirc.frontend.capture.filled_diagonals import GAPS, fills
+from mlirc.frontend.capture.taken_functions.filled_diagonals import GAPS, fills
 from mlirc.frontend.errors import UnsupportedGraph
 
 aten = torch.ops.aten

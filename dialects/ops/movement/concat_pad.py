@@ -15,6 +15,7 @@ from mlirc.dialects.core.import_arguments import dimension, need_fits, need_kern
 from mlirc.dialects.core.kernel_forms import operand
 from mlirc.dialects.core.symbols import Expr, Int, known_nonnegative, symbol
 from mlirc.dialects.core.tensor_types import TensorInfo, info_of, type_of
+from mlirc.dialects.ops.movement.reindex import places, reindex
 
 aten = torch.ops.aten
 
@@ -152,13 +153,58 @@ def concatenate(g, tensors, dim):
     """mlirc.cat2 to cat4 of tensors of one dtype; NotOurs for more of them."""
     if len(tensors) == 1:
         return g.copy(tensors[0])
-    if not 2 <= len(tensors) <= 4:
-        raise NotOurs(f"a concatenation of {len(tensors)} tensors: copying them one by one is faster than masks")
     info = info_of(tensors[0])
     total = sum((info_of(x).shape[dim] for x in tensors[1:]), info.shape[dim])
     shape = (*info.shape[:dim], total, *info.shape[dim + 1 :])
+    if (turn := cyclic_parts(tensors, dim)) is not None:
+        whole, first = turn
+        map_: list = places(info.rank)
+        map_[dim] = symbols.mod(map_[dim] + first, info_of(whole).shape[dim])
+        return reindex(whole, shape, map_)
+    if not 2 <= len(tensors) <= 4:
+        raise NotOurs(f"a concatenation of {len(tensors)} tensors: copying them one by one is faster than masks")
     result = type_of(TensorInfo(info.dtype, shape, device=info.device))
     return create(f"cat{len(tensors)}", tensors, [result], {"dim": dim}).out
+
+
+def cyclic_parts(tensors, dim):
+    """The tensor that the operands are parts of, and where in it the first one begins; None where one does not begin where the one before it
+    ends. The end of the tensor is its beginning.
+
+    before:  cat((x[6:], x, x[:3]))      x: [8]
+    after:   x at (d0 + 6) mod 8
+    """
+    for whole in (tensors[0], viewed(tensors[0])):
+        starts = [None if whole is None else start_in(whole, x, dim) for x in tensors]
+        if None in starts:
+            continue
+        size = info_of(whole).shape[dim]
+        ends = [start + info_of(x).shape[dim] for x, start in zip(tensors, starts, strict=True)]
+        if size != 0 and all(symbols.mod(a - b, size) == 0 for a, b in zip(starts[1:], ends, strict=False)):
+            return whole, starts[0]
+    return None
+
+
+def start_in(whole, x, dim):
+    """Where `x`, a part of `whole` along `dim`, begins there; None where it is no such part."""
+    if x == whole:
+        return 0
+    of = viewed(x)
+    if of is None or of != whole:
+        return None
+    index = symbols.parse_list(attribute_value(x.owner.attributes["map"]))
+    plain = places(info_of(x).rank)
+    if len(index) != len(plain) or any(i != d for k, (i, d) in enumerate(zip(index, plain, strict=True)) if k != dim):
+        return None
+    start = index[dim] - plain[dim]
+    return None if symbols.free_symbols(start) & {str(d) for d in plain} else start
+
+
+def viewed(x):
+    """The operand of a view; None for another value."""
+    if isinstance(x.owner, ir.Block) or x.owner.operation.name != "mlirc.view":
+        return None
+    return x.owner.operands[0]
 
 
 @imports(aten.constant_pad_nd.default)

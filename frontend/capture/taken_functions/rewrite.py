@@ -3,14 +3,16 @@
 import torch
 from torch.fx import GraphModule
 
-from mlirc.frontend.capture.filled_diagonals import fills_gaps, write_out_diagonals
-from mlirc.frontend.capture.margin_losses import write_out_losses
-from mlirc.frontend.capture.resized_images import write_out_resizes
+from mlirc.frontend.capture.taken_functions.circular_pads import write_out_circular_pads
+from mlirc.frontend.capture.taken_functions.filled_diagonals import fills_gaps, write_out_diagonals
+from mlirc.frontend.capture.taken_functions.margin_losses import write_out_losses
+from mlirc.frontend.capture.taken_functions.resized_images import write_out_resizes
 
 
 def rewrite_functions(gm: GraphModule) -> None:
     if any(isinstance(node.target, torch._ops.HigherOrderOperator) for node in gm.graph.nodes):
         rewrite_operators_of_functions(gm)
+    write_out_circular_pads(gm)
     write_out_losses(gm)
     write_out_diagonals(gm)
     write_out_resizes(gm)

@@ -1,0 +1,1 @@
+"""Functions of a graph of Dynamo's that are written in another way before AOTAutograd traces them."""
