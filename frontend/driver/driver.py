@@ -25,7 +25,7 @@ from mlirc.codegen.process.limits import FOR_EACH_NODE, TO_COMPILE, TO_LOAD, add
 from mlirc.frontend.cache.graph_cache import DiskCache
 from mlirc.frontend.cache.trace_cache import CachedTrace
 from mlirc.frontend.capture.aot_autograd import Capture, parameter_positions, refuse_lazy
-from mlirc.frontend.capture.taken_functions.rewrite import left_to_eager, rewrite_functions
+from mlirc.frontend.capture.function_rewrites import left_to_eager, rewrite_functions
 from mlirc.frontend.driver.around_calls import around_calls
 from mlirc.frontend.driver.in_budget import Around, in_budget
 from mlirc.frontend.driver.parts import in_parts

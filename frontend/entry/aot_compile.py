@@ -18,7 +18,7 @@ from mlirc.dialects.lazy_dataclass import dataclass
 from mlirc.frontend import statistics
 from mlirc.frontend.cache.compiled import from_data, to_data
 from mlirc.frontend.capture.aot_autograd import Capture, parameter_positions, refuse_lazy
-from mlirc.frontend.capture.taken_functions.rewrite import left_to_eager, rewrite_functions
+from mlirc.frontend.capture.function_rewrites import left_to_eager, rewrite_functions
 from mlirc.frontend.driver.boxed_call import Boxed, wrap
 from mlirc.frontend.errors import NoText, UnsupportedGraph
 from mlirc.frontend.fallback.dual_tensors import level_entered
