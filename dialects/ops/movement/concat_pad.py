@@ -173,12 +173,16 @@ def cyclic_parts(tensors, dim):
 
     before:  cat((x[6:], x, x[:3]))      x: [8]
     after:   x at (d0 + 6) mod 8
+
+    The size is a number: processors have no instruction for a vector's remainders of a symbol.
     """
     for whole in (tensors[0], viewed(tensors[0])):
         starts = [None if whole is None else start_in(whole, x, dim) for x in tensors]
         if None in starts:
             continue
         size = info_of(whole).shape[dim]
+        if not isinstance(size, int):
+            continue
         ends = [start + info_of(x).shape[dim] for x, start in zip(tensors, starts, strict=True)]
         if size != 0 and all(symbols.mod(a - b, size) == 0 for a, b in zip(starts[1:], ends, strict=False)):
             return whole, starts[0]
