@@ -71,6 +71,20 @@ def channels_last(shape: Sizes) -> tuple:
     return dense(shape, [1, *reversed(range(2, len(shape))), 0])
 
 
+def lies_channels_last(shape: Sizes, strides: Sizes) -> bool:
+    """What suggest_memory_format says (c10/core/MemoryFormat.h): strides of dimensions of size 1 count."""
+    least: Any = 0
+    for d in (1, *reversed(range(2, len(shape))), 0):
+        if same(shape[d], 0) or same(strides[d], 0):
+            return False
+        if d == 1:
+            least = strides[d]
+        elif (d == 0 and same(least, strides[1])) or not at_most(least, strides[d]):
+            return False
+        least = strides[d] if same(shape[d], 1) else strides[d] * shape[d]
+    return True
+
+
 def is_row_major(shape: Sizes, strides: Sizes) -> bool:
     return equal_where_walked(shape, strides, row_major(shape))
 

@@ -11,10 +11,9 @@ from typing import Any
 
 import torch
 
+from mlirc.frontend.strides import convolutions, fourier
 from mlirc.frontend.strides import dimension_order as order
-from mlirc.frontend.strides import fourier
 from mlirc.frontend.strides.dimension_order import Layout
-from mlirc.frontend.torch_compat.convolution_backends import choose_convolution_backend
 
 aten = torch.ops.aten
 
@@ -143,23 +142,6 @@ def _padded(result: torch.Tensor, args: tuple) -> tuple | None:
     """Where no side grows, the strides of a dense copy in the operand's order of dimensions."""
     x, pad = args[:2]
     return None if any(n > 0 for n in pad) else order.dense(result.shape, order.order(result.shape, [x.stride()]))
-
-
-def _of_convolution(result: torch.Tensor, args: tuple) -> tuple | None:
-    """The weight's strides, for its gradient: where they are channels-last but for dimensions of size 1, as they are promised in full.
-
-    oneDNN's gradients lie as promised. The gradient of an input with the weight's sizes does, too."""
-    x, weight = args[1:3]
-    choose = choose_convolution_backend()
-    if choose is None or result.dim() not in (4, 5) or not order.all_same(result.shape, weight.shape):
-        return None
-    last = order.channels_last(weight.shape)
-    if not order.equal_where_walked(weight.shape, weight.stride(), last):
-        return None
-    if not order.all_same(result.stride(), last) or order.all_same(x.shape, weight.shape):
-        return None
-    chosen = str(choose(x, weight, None, *args[4:10], args[3]))
-    return weight.stride() if ".Slow" in chosen else None
 
 
 def _of_efficient_attention(result: torch.Tensor, args: tuple) -> tuple | None:
@@ -305,18 +287,7 @@ def _expanded(result: torch.Tensor, args: tuple) -> tuple:
 
 
 def _is_channels_last(x: torch.Tensor) -> bool:
-    """What suggest_memory_format says (c10/core/MemoryFormat.h): strides of dimensions of size 1 count."""
-    strides, shape = x.stride(), x.shape
-    least: Any = 0
-    for d in (1, *reversed(range(2, x.dim())), 0):
-        if order.same(shape[d], 0) or order.same(strides[d], 0):
-            return False
-        if d == 1:
-            least = strides[d]
-        elif (d == 0 and order.same(least, strides[1])) or not order.at_most(least, strides[d]):
-            return False
-        least = strides[d] if order.same(shape[d], 1) else strides[d] * shape[d]
-    return True
+    return order.lies_channels_last(x.shape, x.stride())
 
 
 SHARED_STORAGE = 19  # the argument's position, of _efficient_attention_backward
@@ -448,7 +419,8 @@ EXACT_ON_CPU: dict[Any, Rule] = {
     aten.reflection_pad2d.default: suggested(0),
     aten.replication_pad2d.default: suggested(0),
     aten.channel_shuffle.default: _shuffled,
-    aten.convolution_backward.default: _of_convolution,
+    aten.convolution.default: convolutions.forward,
+    aten.convolution_backward.default: convolutions.backward,
     aten._scaled_dot_product_flash_attention_for_cpu.default: _of_flash_attention,
     aten._fft_c2c.default: fourier.of_complex,
     aten._fft_r2c.default: fourier.of_real,

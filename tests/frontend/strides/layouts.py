@@ -38,9 +38,14 @@ LAYOUTS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 }
 
 
+def every(x: Any) -> tuple:
+    """All of a tensor's strides, as numbers."""
+    return tuple(n if isinstance(n, int) else n.node.hint for n in x.stride())
+
+
 def walked(x: Any) -> tuple | None:
     """A tensor's strides that somebody walks along, as numbers."""
-    sizes, strides = ([n if isinstance(n, int) else n.node.hint for n in part] for part in (x.shape, x.stride()))
+    sizes, strides = [n if isinstance(n, int) else n.node.hint for n in x.shape], every(x)
     return None if 0 in sizes else tuple(s if n > 1 else None for n, s in zip(sizes, strides, strict=True))
 
 
@@ -64,8 +69,10 @@ def fakes(op: Any, args: tuple, kwargs: dict, dynamic: bool, mended: bool = True
         return tree_leaves(op(*fake_args, **fake_kwargs))
 
 
-def wrong(op: Any, args: tuple, kwargs: dict, dynamic: bool) -> list[str] | None:
-    """Results whose strides are not eager's. None where eager, or the fake tensors, refuse the call."""
+def wrong(op: Any, args: tuple, kwargs: dict, dynamic: bool, compared: Any = None) -> list[str] | None:
+    """Results whose strides (`compared` of a tensor: those that are `walked` along, or `every`) are not eager's. None where eager, or
+    the fake tensors, refuse the call."""
+    seen = compared or walked
     logging.disable(logging.CRITICAL)
     try:
         expected = tree_leaves(op(*args, **kwargs))
@@ -75,9 +82,9 @@ def wrong(op: Any, args: tuple, kwargs: dict, dynamic: bool) -> list[str] | None
     finally:
         logging.disable(logging.NOTSET)
     return [
-        f"{op}{_shown(args)}: result {k} has strides {walked(y)}, eager {walked(x)}"
+        f"{op}{_shown(args)}: result {k} has strides {seen(y)}, eager {seen(x)}"
         for k, (x, y) in enumerate(zip(expected, found, strict=True))
-        if isinstance(x, torch.Tensor) and isinstance(y, torch.Tensor) and walked(x) != walked(y)
+        if isinstance(x, torch.Tensor) and isinstance(y, torch.Tensor) and seen(x) != seen(y)
     ]
 
 
