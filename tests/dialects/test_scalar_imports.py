@@ -1,5 +1,6 @@
 """ATen's scalar overloads as import rules take them: parameters, numbers, type promotion, against eager."""
 
+import inspect
 import math
 from contextlib import nullcontext
 
@@ -7,6 +8,7 @@ import pytest
 import torch
 
 from mlirc.dialects.core.context import context
+from mlirc.dialects.core.dialect import IMPORTS
 from tests.compare_stages import check, prepare
 
 aten = torch.ops.aten
@@ -248,3 +250,29 @@ def test_gradient_of_rrelu(training):
     grad, x, noise = (torch.randn(4, 5) for _ in range(3))
     check(lambda *v: aten.rrelu_with_noise_backward(*v, 0.125, 0.5, training, False), grad, x, noise)
     check(lambda *v: aten.rrelu_with_noise_backward(*v, 0.25, 0.25, training, False), grad, x, noise, aten=training)
+
+
+def test_limits_that_equal_a_default_are_left_out_of_the_graph():
+    for limits in ((1, 1), (-1, 2), (0, 1), (-math.inf, 1), (-1,), ()):
+        check(lambda x, limits=limits: torch.nn.functional.hardtanh(x, *limits), FLOAT)
+
+
+def test_rules_have_the_defaults_of_their_overloads():
+    """PyTorch leaves an argument that equals its default out of a graph."""
+    with context():
+        rules = {op: rule for op, rule in IMPORTS.items() if isinstance(op, torch._ops.OpOverload)}
+    wrong, seen = [], 0
+    for overload, rule in rules.items():
+        parameters = list(inspect.signature(rule).parameters.values())[1:]
+        by_name = {p.name: p for p in parameters}
+        by_place = [p for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
+        for place, argument in enumerate(overload._schema.arguments):
+            taken = by_place[place : place + 1] if not argument.kwarg_only else [by_name.get(argument.name)]
+            if argument.has_default_value() and taken and taken[0] is not None:
+                default = argument.default_value
+                default = tuple(default) if isinstance(default, list) else default
+                seen += 1
+                if taken[0].default != default:
+                    wrong.append(f"{overload}: {argument.name} is {default}, in the rule {taken[0].default}")
+    assert not wrong
+    assert seen > 100

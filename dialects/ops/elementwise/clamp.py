@@ -17,14 +17,18 @@ class Clamp(Ternary, name="clamp"):
     scalar = staticmethod(lambda b, x, y, z: Minimum.scalar(b, Maximum.scalar(b, x, y), z))
 
 
-@imports(aten.clamp.default, aten.clamp_min.default, aten.hardtanh.default)
-def clamp_by_numbers(g, x, min=None, max=None, **limits):
+@imports(aten.clamp.default, aten.clamp_min.default)
+def clamp_by_numbers(g, x, min=None, max=None):
     """Clamps by numbers. A limit equal to x gives x, so that x keeps the sign of its zero."""
-    min, max = limits.get("min_val", min), limits.get("max_val", max)
     if all(limit is None or isinstance(limit, int | float) for limit in (min, max)):
         return clamp(g, x, min, max)
     raised = x if min is None else g.elementwise(Maximum, min, x)
     return raised if max is None else g.elementwise(Minimum, max, raised)
+
+
+@imports(aten.hardtanh.default)
+def hardtanh(g, x, min_val=-1, max_val=1):
+    return clamp_by_numbers(g, x, min_val, max_val)
 
 
 @imports(aten.clamp.Tensor)
