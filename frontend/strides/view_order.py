@@ -13,7 +13,12 @@ takes before it computes something from the input, then the call, then the other
     v = a.t()
     return v, v.clone()
 
-eager adds two gradients of `v`, that of the result first: here `v` is an other view.
+eager adds two gradients of `v`, that of the result first: here `v` is an other view. In
+
+    v = a.t()
+    return v, a.sum()
+
+the sum does not count: its gradient is one expanded number, and the first gradient with strides is that of `v`.
 """
 
 import functools
@@ -61,14 +66,17 @@ def views_of_inputs(gm: GraphModule) -> tuple[list[int], list[int]]:
     before, after = [], []
     for k in sorted(chains, key=lambda k: order[chains[k][-1]]):
         source = chains[k][0]
-        computed = [
-            [*chain[: step + 1], user]
-            for chain in chains.values()
-            if chain[0] is source
+        of_source = [chain for chain in chains.values() if chain[0] is source]
+        computed = {
+            (*chain[: step + 1], user)
+            for chain in of_source
             for step, node in enumerate(chain)
             for user in node.users.keys() - passed_over
             if user.op != "output" and has_gradient(user)
-        ]
+        }
+        last_view = max(order[chain[1]] for chain in of_source)
+        if sum(order[path[1]] > last_view for path in computed) == 1:
+            computed = {path for path in computed if order[path[1]] < last_view or not is_total(path)}
         (before if any(parts_later(path, chains[k], order) for path in computed) else after).append(k)
     return before, after
 
@@ -108,6 +116,13 @@ def unused(gm: GraphModule) -> set[Node]:
                 set() if storage_id(value) in map(storage_id, given) else {node}
             )  # what is written in place is read
     return found
+
+
+def is_total(path: Sequence[Node]) -> bool:
+    """Whether the path is an input and a sum of all its elements: the gradient is one expanded number, which gives no strides to a sum with
+    another gradient."""
+    value = path[-1].meta.get("example_value")
+    return len(path) == 2 and path[1].target in ("sum", torch.sum) and isinstance(value, torch.Tensor) and value.dim() == 0
 
 
 def has_gradient(x: Node) -> bool:

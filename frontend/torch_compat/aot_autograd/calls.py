@@ -48,9 +48,12 @@ def node_of(results: Sequence[Any]) -> Any:
 
 
 def behind(result: Any, call: Any) -> list[Any]:
-    """The nodes that were made after a call for a result that is a view of one of its inputs, the first one first."""
+    """The nodes that were made after a call for a result that is a view of one of its inputs, the first one first.
+
+    The node of a leaf (AccumulateGrad), which is the input's own and has the largest number of all, is none of them.
+    """
     node, found = result.grad_fn if isinstance(result, torch.Tensor) else None, []
-    while node is not None and node is not call and node._sequence_nr() > call._sequence_nr():
+    while node is not None and node is not call and node._sequence_nr() > call._sequence_nr() and node.next_functions:
         found.insert(0, node)
         node = node.next_functions[0][0] if len(node.next_functions) == 1 else None
     return [] if node is call else found

@@ -19,22 +19,27 @@ COMPUTED = {
     "sum": torch.sum,
     "flat": lambda x: x.flatten().sin(),
 }
-INPUTS = {"leaf": lambda x: x * 1, "size of 1": lambda x: x[:, :1], "turned": lambda x: x.permute(3, 1, 0, 2)}
+INPUTS = {"leaf": lambda x: x, "computed": lambda x: x * 1, "size of 1": lambda x: x[:, :1], "turned": lambda x: x.permute(3, 1, 0, 2)}
 
 
-def program_of(rng, of_views=False):
-    """Some views, a computation and other views, and in which order they are returned. `of_views`: the computation may be of an earlier view."""
+def program_of(rng, of_views=False, totals=False):
+    """Some views, a computation and other views, and in which order they are returned. `of_views`: the computation may be of an earlier view.
+    `totals`: sums of the input stand between them."""
     steps = [VIEWS[rng.choice([*VIEWS])] for _ in range(rng.randint(1, 3))]
     place = rng.randint(0, len(steps))
     steps.insert(place, COMPUTED[rng.choice([*COMPUTED])])
     returned = rng.sample(range(len(steps)), len(steps))
     source = rng.randint(0, place) if of_views else 0
+    summed = [totals and rng.random() < 0.5 for _ in steps]
 
     def program(x):
         made = [x]
+        sums = []
         for k, step in enumerate(steps):
             made.append(step(made[source] if k == place else x))
-        return [made[k + 1] for k in returned]
+            if summed[k]:
+                sums.append(x.sum() + k)
+        return [made[k + 1] for k in returned] + sums
 
     return program
 
@@ -72,6 +77,27 @@ def test_gradients_have_eagers_strides(seed, given, dynamic):
 @pytest.mark.thinned(3)
 def test_what_is_computed_from_a_view(seed, given, dynamic):
     check(program_of(random.Random(f"{seed} {given} of views"), of_views=True), given, dynamic)
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("given", INPUTS)
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.thinned(3)
+def test_sums_beside_views(seed, given, dynamic):
+    check(program_of(random.Random(f"{seed} {given} totals"), totals=True), given, dynamic)
+
+
+def test_the_node_of_a_leaf_keeps_its_number():
+    """AccumulateGrad runs before all that are ready with it: it has the largest number."""
+
+    def program(x):
+        return x.t(), 3 / x, x.flatten()
+
+    leaf = torch.randn(4, 4, requires_grad=True)
+    node = torch.autograd.graph.get_gradient_edge(leaf).node
+    number = node._sequence_nr()
+    torch.compile(program, backend="mlirc")(leaf)
+    assert node._sequence_nr() == number
 
 
 def test_a_view_that_is_returned_twice():
