@@ -122,7 +122,9 @@ def is_total(path: Sequence[Node]) -> bool:
     """Whether the path is an input and a sum of all its elements: the gradient is one expanded number, which gives no strides to a sum with
     another gradient."""
     value = path[-1].meta.get("example_value")
-    return len(path) == 2 and path[1].target in ("sum", torch.sum) and isinstance(value, torch.Tensor) and value.dim() == 0
+    return (
+        len(path) == 2 and path[1].target in ("sum", torch.sum) and isinstance(value, torch.Tensor) and value.dim() == 0
+    )
 
 
 def has_gradient(x: Node) -> bool:

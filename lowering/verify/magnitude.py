@@ -15,8 +15,7 @@ SMALL = 1 << 44  # what is taken from a size does not matter, of products that m
 REMOVED = 3  # the most sizes that are tried to be taken out of an expression
 CHOICES = 256  # the most products of terms that are looked at, of sizes that are sums
 
-Monomial = tuple[Atom, ...]
-Terms = dict[Monomial, Fraction]
+Terms = dict[tuple[Atom, ...], Fraction]
 
 
 def magnitude(expr: Int, sizes: Mapping[str, Int], shapes: Sequence[Sequence[Int]] = (), steps: int = 4) -> int:
@@ -70,11 +69,22 @@ def _of_terms(expr: Expr, sizes: Mapping[str, Int], shapes: Sequence[Sequence[In
     return total
 
 
-def _is_counted(monomial: Monomial, sizes: Mapping[str, Int], shapes: Sequence[Sequence[Int]]) -> bool:
+def _is_counted(monomial: Iterable[Atom], sizes: Mapping[str, Int], shapes: Sequence[Sequence[Int]]) -> bool:
     """Whether the product is a part of a number of points or of elements: s0*s1*s2*s3 of a space of s0*s1*s2*s3 + 3 points."""
-    wanted = _factors(monomial, sizes)
+    wanted = _factors([_size_of_part(atom, shapes) for atom in monomial], sizes)
     spaces = [[_of_dimension(name, sizes) for name in sizes], *([_terms_of(n) for n in shape] for shape in shapes)]
     return any(wanted <= found for space in spaces for found in _chosen_factors(space))
+
+
+def _size_of_part(atom: Atom, shapes: Sequence[Sequence[Int]]) -> Atom:
+    """The size that a minimum of it is at most, as that of a part of a tensor is: s0 of min(2, s0)."""
+    if isinstance(atom, str) or atom[0] != "min":
+        return atom
+    for size, other in (atom[1:], atom[:0:-1]):
+        if known_nonnegative(other) and any(size == n for shape in shapes for n in shape):
+            if isinstance(size, Expr) and [*size.terms.values()] == [1] and len(found := next(iter(size.terms))) == 1:
+                return found[0]
+    return atom
 
 
 def _factors(monomial: Iterable[Atom], sizes: Mapping[str, Int]) -> Counter[Atom]:

@@ -19,7 +19,12 @@ COMPUTED = {
     "sum": torch.sum,
     "flat": lambda x: x.flatten().sin(),
 }
-INPUTS = {"leaf": lambda x: x, "computed": lambda x: x * 1, "size of 1": lambda x: x[:, :1], "turned": lambda x: x.permute(3, 1, 0, 2)}
+INPUTS = {
+    "leaf": lambda x: x,
+    "computed": lambda x: x * 1,
+    "size of 1": lambda x: x[:, :1],
+    "turned": lambda x: x.permute(3, 1, 0, 2),
+}
 
 
 def program_of(rng, of_views=False, totals=False):

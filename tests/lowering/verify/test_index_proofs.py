@@ -121,6 +121,26 @@ def test_an_index_is_bounded_by_a_size_whose_products_are_larger():
     assert magnitude(parse("d0 - s0*s1*s2*s3"), {"d0": size + other}, [[size], [other]]) >= LARGEST
 
 
+def test_a_minimum_with_a_number_is_at_most_that_number():
+    """The first of s3*s4*s5 elements of each of up to 2 rows, where there are s0 rows."""
+    index, shapes = parse("d0*s1*s2*s3 - s1*s2*s3*min(2, s0)"), [[parse(x) for x in ("s0", "s1", "s2", "s3")]]
+    assert magnitude(index, {"d0": parse("s0")}, shapes) < LARGEST
+    assert magnitude(index, {"d0": parse("s0")}, [shapes[0][1:]]) >= LARGEST  # s0 is no size: it may be below 0
+    assert magnitude(index * 2**50, {"d0": parse("s0")}, shapes) >= LARGEST
+
+
+@pytest.mark.parametrize("start", [1, 2, -3])
+def test_gradients_of_flattened_parts(start):
+    def function(x):
+        v = x[start:]
+        return v, v.flatten().sin()
+
+    run = torch.compile(function, backend="mlirc", dynamic=True, options={"fallback": "error"})
+    x = torch.randn(5, 3, 4, 2, requires_grad=True)
+    found, wanted = (torch.autograd.grad([y.cos().sum() for y in f(x)], x) for f in (run, function))
+    torch.testing.assert_close(found, wanted)
+
+
 FLAT = {
     "flat": lambda x: x.reshape(-1),
     "transposed": lambda x: (x.transpose(0, -1) * 2).reshape(-1),
