@@ -81,9 +81,10 @@ def _size_of_part(atom: Atom, shapes: Sequence[Sequence[Int]]) -> Atom:
     if isinstance(atom, str) or atom[0] != "min":
         return atom
     for size, other in (atom[1:], atom[:0:-1]):
-        if known_nonnegative(other) and any(size == n for shape in shapes for n in shape):
-            if isinstance(size, Expr) and [*size.terms.values()] == [1] and len(found := next(iter(size.terms))) == 1:
-                return found[0]
+        is_size = known_nonnegative(other) and any(size == n for shape in shapes for n in shape)
+        if is_size and isinstance(size, Expr) and [*size.terms.values()] == [1]:
+            (found,) = size.terms
+            return found[0] if len(found) == 1 else atom
     return atom
 
 
