@@ -80,7 +80,8 @@ def _size_of_part(atom: Atom, shapes: Sequence[Sequence[Int]]) -> Atom:
     """The size that a minimum of it is at most, as that of a part of a tensor is: s0 of min(2, s0)."""
     if isinstance(atom, str) or atom[0] != "min":
         return atom
-    for size, other in (atom[1:], atom[:0:-1]):
+    _, a, b = atom
+    for size, other in ((a, b), (b, a)):
         is_size = known_nonnegative(other) and any(size == n for shape in shapes for n in shape)
         if is_size and isinstance(size, Expr) and [*size.terms.values()] == [1]:
             (found,) = size.terms

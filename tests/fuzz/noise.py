@@ -215,6 +215,9 @@ class Noise(TorchDispatchMode):
         self.reversed = seed % 3 == 0  # sums that overflow on the way do so in one order, and not in another
         self.shuffled = seed % 3 == 1
         self.sorted = seed % 6 == 5  # the largest first: what overflows in any order does so in this one
+        self.smallest_first = (
+            seed % 24 == 17
+        )  # of factors: what vanishes in any order does so in this one, and is NaN times infinity
         self.cancels = seed % 4 == 3
         self.apart = seed % 4 == 1
         self.repeated = seed % 4 == 2
@@ -391,13 +394,14 @@ class Noise(TorchDispatchMode):
         x.copy_(self.wider(x, copies[id(x)]))
 
     def in_another_order(self, x: torch.Tensor, dims: Any = None, by_size: bool = False) -> torch.Tensor:
-        """The summands, or factors, of each result in the other order, or in any, or the largest first, of factors by size."""
+        """The summands, or factors, of each result in the other order, or in any, or the largest first, of factors by size, or the smallest."""
         if self.reversed:
             return x.flip(_dims(x, dims))
         if self.sorted and x.dim() and not x.is_complex():
+            descending = not (by_size and self.smallest_first)
             for dim in _dims(x, dims):
                 wide = x.double()
-                x = x.gather(dim, (wide.abs() if by_size else wide).argsort(dim, descending=True))
+                x = x.gather(dim, (wide.abs() if by_size else wide).argsort(dim, descending=descending))
         for dim in _dims(x, dims) if self.shuffled else ():
             x = (
                 x.index_select(dim, torch.randperm(x.shape[dim], generator=self.generator).to(x.device))

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from tests.fuzz import compare
 from tests.fuzz.calls import in_thread
 from tests.fuzz.compare import different
-from tests.fuzz.judge import another_attention
+from tests.fuzz.judge import NOISY_RUNS, another_attention
 from tests.fuzz.kinds.control_flow import in_python
 from tests.fuzz.noise import Noise
 
@@ -85,6 +85,18 @@ def test_products_have_an_order():
         True,
         False,
     }
+
+
+def test_noise_multiplies_the_smallest_factors_first():
+    """A row of 17, which a vector of lanes and a loop multiply in orders of their own, of which only few are NaN."""
+    x = torch.full((17,), 2.0)
+    x[1], x[9], x[15] = 1e-30, math.inf, 1e-30
+    assert x.prod() == math.inf
+    found = []
+    for seed in range(NOISY_RUNS):
+        with Noise(seed):
+            found.append(x.prod().item())
+    assert any(map(math.isnan, found)) and math.inf in found
 
 
 def draws(f, *args) -> list:
