@@ -9,7 +9,6 @@ from typing import Any
 
 import torch
 
-from mlirc.codegen.aten.collective_call import NAMESPACE, collective_call
 from mlirc.codegen.aten.dispatcher_call import dispatcher_call, in_memory_call
 from mlirc.codegen.aten.out_call import out_call
 from mlirc.codegen.aten.overridden_kernels import computes_otherwise
@@ -30,6 +29,7 @@ from mlirc.dialects.interpreter.triton_kernels import triton_kernel
 # How a value crosses to Python: the letter of its kind (runtime/native_runtime.py lists them), and its slot as LLVM
 # text, "i64 %size" or "ptr %handle".
 PythonSlot = tuple[str, str]
+COLLECTIVES = "_c10d_functional"  # the namespace of operators that wait for other processes
 
 
 def aten_call(frame: Frame, op: Any, number: int, objects: Sequence[Any]) -> HostCall:
@@ -69,7 +69,9 @@ def native_way(
             return triton_call(frame, op, operands), ""
         except NotNative as reason:
             return None, str(reason)
-    if isinstance(function, torch._ops.OpOverload) and function.namespace == NAMESPACE:
+    if isinstance(function, torch._ops.OpOverload) and function.namespace == COLLECTIVES:
+        from mlirc.codegen.aten.collective_call import collective_call
+
         try:
             return collective_call(frame, op, function, operands), ""
         except NotNative as reason:

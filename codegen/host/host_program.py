@@ -12,15 +12,14 @@ native_runtime.py has what is called.
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from types import ModuleType
 from typing import Any
 
 from mlirc.codegen.abi import shim
 from mlirc.codegen.aten.library_routine import call_shim
-from mlirc.codegen.cuda import launch as cuda_launch
 from mlirc.codegen.frame.failures import FailureSite
 from mlirc.codegen.frame.frame import Frame, HostBuffer, HostRoot, Number, location_text
 from mlirc.codegen.frame.gpus import Gpus, gpus_of
-from mlirc.codegen.host.aten import aten_call
 from mlirc.codegen.host.inputs import read_inputs
 from mlirc.codegen.host.invoke import kernel_slots, write_invoke
 from mlirc.codegen.host.parts import HostCall, HostProgram, HostRange
@@ -48,6 +47,13 @@ def native_signatures(gpus: Gpus) -> Mapping[str, str]:
     return native_runtime.SIGNATURES | cuda_runtime.SIGNATURES | libraries
 
 
+def gpu_launches() -> ModuleType:
+    """What writes work on GPUs, loaded with the first program that uses one."""
+    from mlirc.codegen.cuda import launch
+
+    return launch
+
+
 def host_program(
     function: Any, objects: Sequence[Any] = (), consume: bool = False, profile: bool = False
 ) -> HostProgram:
@@ -60,12 +66,14 @@ def host_program(
     block = function.regions[0].blocks[0]
     begin(frame, function)
     dead = last_uses(block) if consume else {}
-    arena_ends = cuda_launch.arena_ends(block)
+    arena_ends = gpu_launches().arena_ends(block) if gpus.numbers else {}
 
     def write_op(frame: Frame, op: Any) -> None:
         name = op.operation.name.rpartition(".")[2]
         frame.op, frame.location = name, location_text(op.location)
         if name in ("aten", "aten_effect"):
+            from mlirc.codegen.host.aten import aten_call  # many small models call nothing
+
             write = lambda op=op: calls.append(aten_call(frame, op, len(calls), objects))
         elif op.operation.name == INVOKE:
             write = partial(write_invoke, frame, op, write_region)
@@ -91,7 +99,7 @@ def host_program(
         for argument in dead.get(op.operation, ()):
             drop_input(frame, argument)
         for index in arena_ends.get(op.operation, ()):
-            cuda_launch.drop_arena(frame, index)
+            gpu_launches().drop_arena(frame, index)
     text = frame.text
     frame.finish_text()
     module = text.module("ptr @graph(ptr %self, ptr %inputs)")
@@ -154,7 +162,8 @@ def begin(frame: Frame, function: Any) -> None:
     frame.exit = "failed"
     everywhere = (function, *nested_functions(function))
     operations = [op for one in everywhere for op in one.regions[0].blocks[0].operations]
-    cuda_launch.begin(frame, bytes_)
+    if frame.gpus.numbers:
+        gpu_launches().begin(frame, bytes_)
     if any("kernel" in op.attributes for op in operations):
         frame.shim("torch_get_num_threads", "%scratch")
         text.line(f"%threads = zext i32 {frame.load('i32', '%scratch')} to i64")
@@ -185,7 +194,8 @@ def finish(frame: Frame, op: Any) -> None:
     text.line("br label %finish")
     text.block("finish")
     list_ = text.value(f"phi ptr [ {made}, %made ], [ null, %refused ]", "result")
-    cuda_launch.end(frame)
+    if frame.gpus.numbers:
+        gpu_launches().end(frame)
     frame.runtime("finish", "%frame", str(frame.frame_size), frame.load("ptr", "%arena"))
     text.line(f"ret ptr {list_}")
 
@@ -256,7 +266,7 @@ def number(frame: Frame, op: Any) -> None:
 def run(frame: Frame, op: Any) -> None:
     """A kernel, given its slots: addresses, symbols, the number of threads, room for a bad index and its size."""
     if op.operation in frame.gpus.kernels:
-        cuda_launch.launch(frame, op)
+        gpu_launches().launch(frame, op)
         return
     text = frame.text
     exprs = symbols.parse_list(attribute_value(op.attributes["symbols"]))
@@ -291,8 +301,8 @@ def call(frame: Frame, op: Any) -> None:
     count, frame.op = attribute_value(op.attributes["inputs"]), attribute_value(op.attributes["callee"])
     if len(op.operands) != count + 1:
         raise ValueError(f"the call of {frame.op} at {frame.location or '?'} must have one output after its inputs")
-    if cuda_launch.moves_number(op):
-        cuda_launch.move_number(frame, op)
+    if frame.gpus.numbers and gpu_launches().moves_number(op):
+        gpu_launches().move_number(frame, op)
     else:
         call_shim(frame, op)
 

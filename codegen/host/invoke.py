@@ -12,7 +12,6 @@ import re
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from mlirc.codegen.cuda import launch as cuda_launch
 from mlirc.codegen.frame.frame import Frame, HostBuffer, HostRoot
 from mlirc.dialects.control_flow.region_ops import nested_functions, read_call, region_functions
 from mlirc.dialects.core.dialect import attribute_value
@@ -34,6 +33,15 @@ WriteOps = Callable[[Frame, Any], None]
 """Writes the ops of a function, whose arguments have values, on a frame."""
 
 
+def fixed_for_gpus(frame: Frame) -> dict[str, str]:
+    """What begins once and each function of a program is given, LLVM types by name, where the program uses GPUs."""
+    if not frame.gpus.numbers:
+        return {}
+    from mlirc.codegen.cuda.launch import fixed
+
+    return fixed(frame)
+
+
 def write_invoke(frame: Frame, op: Any, write_ops: WriteOps) -> None:
     """Writes the call, and the function where this is its first call."""
     call, (function,) = read_call(op), region_functions(op)
@@ -50,7 +58,7 @@ def write_invoke(frame: Frame, op: Any, write_ops: WriteOps) -> None:
             raise ValueError(f"{frame.op} at {frame.location or '?'} takes tensors, not a number")
         text.line(f"store ptr {frame.address(x)}, ptr {frame.at(at, k)}")
     memory = {info_of(x).device: frame.address(frame.values[x]) for x in call.arenas}
-    arguments = [f"{kind} {x}" for x, kind in (FIXED | cuda_launch.fixed(frame)).items()]
+    arguments = [f"{kind} {x}" for x, kind in (FIXED | fixed_for_gpus(frame)).items()]
     arguments += [*(f"ptr {memory.get(device, 'null')}" for device in devices(frame)), f"ptr {at}"]
     arguments += [f"i64 {frame.sizes.bound[x]}" for x in takes]
     failed = text.value(f"call i32 @{name}({', '.join(arguments)})")
@@ -86,7 +94,7 @@ def function_text(caller: Frame, function: Any, takes: list[str], write_ops: Wri
     frame.runtime("finish", "%frame", str(frame.frame_size), "null")
     text.line(f"ret i32 {status}")
     frame.finish_text()
-    given = [f"{kind} {x}" for x, kind in (FIXED | cuda_launch.fixed(frame)).items()]
+    given = [f"{kind} {x}" for x, kind in (FIXED | fixed_for_gpus(frame)).items()]
     given += [*(f"ptr {frame.arenas[device]}" for device in devices(frame)), "ptr %given"]
     given += [f"i64 {frame.sizes.bound[x]}" for x in takes]
     return text.function(f"internal i32 @{function.name.value}({', '.join(given)})")

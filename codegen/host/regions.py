@@ -14,7 +14,6 @@ Buffers may be on GPUs. What the program branches on never is: a number that a G
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from mlirc.codegen.cuda import launch as cuda_launch
 from mlirc.codegen.frame.frame import Frame, HostBuffer, HostRoot
 from mlirc.dialects.control_flow.region_ops import TRUTH, RegionCall, read_call, region_functions
 from mlirc.dialects.core.symbols import Int
@@ -58,7 +57,9 @@ def at_address(info: TensorInfo, address: str) -> HostBuffer:
 def copy_memory(frame: Frame, x: HostBuffer, y: HostBuffer) -> None:
     """The bytes of x, which has no gaps and is laid out as y is, to y."""
     if x.info.device != "cpu":
-        cuda_launch.copy_memory(frame, x, y)
+        from mlirc.codegen.cuda.launch import copy_memory as copy_on_gpu
+
+        copy_on_gpu(frame, x, y)
         return
     bytes_ = frame.sizes.of(x.info.extent * x.info.dtype.itemsize)
     copy = frame.text.call_text(

@@ -18,8 +18,6 @@ from mlirc.frontend.fallback import fallback
 from mlirc.frontend.importer.bodies import is_flex_attention, is_shared_region
 from mlirc.frontend.options import Options
 from mlirc.frontend.partition.random_states import name_random_states
-from mlirc.frontend.partition.recomputation import decompositions
-from mlirc.frontend.partition.saved_activation_layouts import save_channels_last, take_as_saved
 from mlirc.frontend.partition.undefined_tangents import partition
 from mlirc.frontend.torch_compat.dynamo.lazy_graph import copied
 from mlirc.frontend.torch_compat.fake_tensors import unset_fake_temporarily
@@ -50,12 +48,14 @@ def simplify_attention(gm: GraphModule, options: Options) -> None:
 
 
 def how_to_trace() -> dict[str, Any]:
+    with_gradients = {}
+    if torch.is_grad_enabled():
+        from mlirc.frontend.partition.recomputation import decompositions
+
+        with_gradients = decompositions() | resize_decompositions()
     return {
         "partition_fn": partition,
-        "decompositions": (decompositions() | resize_decompositions() if torch.is_grad_enabled() else {})
-        | (list_operators() or {})
-        | quantized_operators()
-        | {aten.zero.default: zero},
+        "decompositions": with_gradients | (list_operators() or {}) | quantized_operators() | {aten.zero.default: zero},
         "keep_inference_input_mutations": True,
     }
 
@@ -92,10 +92,13 @@ def adapt(kind: str, gm: GraphModule, inputs: Sequence[Any]) -> None:
             from mlirc.frontend.partition.region_results import separate_results  # it imports MLIR
 
             separate_results(gm)
-    elif kind == "forward":
-        save_channels_last(gm)
+        return
+    from mlirc.frontend.partition import saved_activation_layouts  # of training alone
+
+    if kind == "forward":
+        saved_activation_layouts.save_channels_last(gm)
     elif kind == "backward":
-        take_as_saved(gm, inputs)
+        saved_activation_layouts.take_as_saved(gm, inputs)
 
 
 def has_complex(gm: GraphModule) -> bool:

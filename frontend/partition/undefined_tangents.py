@@ -14,7 +14,6 @@ import torch
 from torch.fx import Graph, GraphModule, Node
 
 from mlirc.frontend.fallback import fallback
-from mlirc.frontend.partition import activation_compression, recomputation, repeated_places
 from mlirc.frontend.torch_compat.aot_autograd.undefined_tangents import leave_undefined
 from mlirc.frontend.torch_compat.dynamo.lazy_graph import lazy_graph_module
 from mlirc.frontend.torch_compat.fake_tensors import FakeTensor
@@ -33,7 +32,8 @@ LINEAR = {
 
 def partition(joint: GraphModule, inputs: Any, **options: Any) -> tuple[GraphModule, GraphModule]:
     """The partitioner, which notes of a backward graph whether its gradients may be None."""
-    # a warm start, which partitions nothing, does not import MLIR
+    # inference and a warm start, which partition nothing, load none of it
+    from mlirc.frontend.partition import activation_compression, recomputation, repeated_places
     from mlirc.frontend.partition.region_results import separate_results
     from mlirc.frontend.partition.saved_views import save_what_views_show
 

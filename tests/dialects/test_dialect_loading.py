@@ -66,3 +66,33 @@ def test_an_interrupted_load_is_made_up_for():
     interrupts, *found = counts(17)
     assert interrupts > 3
     assert found == whole
+
+
+CONSTRUCTOR = """
+import inspect
+from mlirc.dialects.core.context import context
+with context():
+    from mlirc.dialects.core.bindings import ir
+    from mlirc.dialects.core.dialect import OPS
+    module = ir.Module.parse("func.func @graph(%x: tensor<2xf32>, %y: tensor<2xf32>) { return }")
+    block = module.body.operations[0].regions[0].blocks[0]
+    x, y = block.arguments
+    with ir.InsertionPoint.at_block_begin(block), ir.Location.unknown():
+        for _ in range(2):
+            made = OPS["add"](x, y, x.type)
+            assert (made.x, made.y, made.out.type) == (x, y, x.type)
+            try:
+                OPS["add"](x)
+            except TypeError:
+                pass
+            else:
+                raise AssertionError("too few operands")
+    assert str(module).count("mlirc.add") == 2
+    assert list(inspect.signature(OPS["add"].__init__).parameters)[1:3] == ["x", "y"]
+"""
+
+
+def test_an_op_is_made_by_its_class():
+    """The constructor is made when it is first called."""
+    done = python("-c", CONSTRUCTOR)
+    assert done.returncode == 0, done.stderr

@@ -5,53 +5,43 @@ float32 has inline forms, whose error is below 1.5 units in the last place, and 
 
 import math
 from collections.abc import Callable
+from functools import cache
+from importlib import import_module
 
 import torch
 
-from mlirc.lowering.cpu.math import double as vector_math_double
-from mlirc.lowering.cpu.math import erf as vector_math_erf
-from mlirc.lowering.cpu.math import exp as vector_math_exp
-from mlirc.lowering.cpu.math import log as vector_math_log
-from mlirc.lowering.cpu.math import trig as vector_math_trig
 from mlirc.lowering.cpu.math.arithmetic import Arithmetic
-from mlirc.lowering.cpu.math.branches import rarely
-from mlirc.lowering.cpu.math.sleef import call
 from mlirc.lowering.cpu.math.text import Value
 
-_INLINE_FLOAT32: dict[str, Callable] = {
-    "exp": vector_math_exp.exp,
-    "exp2": vector_math_exp.exp2,
-    "expm1": vector_math_exp.expm1,
-    "tanh": vector_math_exp.tanh,
-    "cosh": vector_math_exp.cosh,
-    "sinh": vector_math_exp.sinh,
-    "log": vector_math_log.log,
-    "log2": vector_math_log.log2,
-    "log10": vector_math_log.log10,
-    "log1p": vector_math_log.log1p,
-    "sin": vector_math_trig.sin,
-    "cos": vector_math_trig.cos,
-    "tan": vector_math_trig.tan,
-    "asin": vector_math_trig.asin,
-    "acos": vector_math_trig.acos,
-    "atan": vector_math_trig.atan,
-    "atan2": vector_math_trig.atan2,
-    "asinh": vector_math_double.asinh,
-    "acosh": vector_math_double.acosh,
-    "atanh": vector_math_double.atanh,
-    "pow": vector_math_double.pow_,
-    "erf": vector_math_erf.erf,
-    "erfc": vector_math_double.erfc,
+# the functions with an inline form for float32, by the file that has it; a graph loads the files of those that it calls
+_INLINE_FLOAT32 = {
+    "exp": ("exp", "exp2", "expm1", "tanh", "cosh", "sinh"),
+    "log": ("log", "log2", "log10", "log1p"),
+    "trig": ("sin", "cos", "tan", "asin", "acos", "atan", "atan2"),
+    "double": ("asinh", "acosh", "atanh", "pow", "erfc"),
+    "erf": ("erf",),
 }
+_FILES = {name: file for file, names in _INLINE_FLOAT32.items() for name in names}
+
+
+@cache
+def _inline(name: str) -> Callable | None:
+    if name not in _FILES:
+        return None
+    return getattr(import_module(f"mlirc.lowering.cpu.math.{_FILES[name]}"), "pow_" if name == "pow" else name)
+
+
+def _call(b: Arithmetic, name: str, *operands: Value) -> Value:
+    from mlirc.lowering.cpu.math.sleef import call  # of float64 and few functions of float32
+
+    return call(b, name, *operands)
 
 
 def _function(name: str) -> Callable:
-    inline = _INLINE_FLOAT32.get(name)
-
     def write(b: Arithmetic, *operands: Value) -> Value:
-        if inline is not None and all(x.dtype == torch.float32 for x in operands):
+        if all(x.dtype == torch.float32 for x in operands) and (inline := _inline(name)) is not None:
             return inline(b, *operands)
-        return call(b, name, *operands)
+        return _call(b, name, *operands)
 
     return write
 
@@ -69,7 +59,9 @@ def _power(b: Arithmetic, x: Value, y: Value) -> Value:
         case -1.0:
             return b.div(b.constant(1.0, x.dtype), x)
     if x.dtype == torch.float32 and y.dtype == torch.float64:
-        return vector_math_double.pow_(b, x, y)
+        from mlirc.lowering.cpu.math.double import pow_
+
+        return pow_(b, x, y)
     return _function("pow")(b, x, y)
 
 
@@ -88,7 +80,7 @@ def _far_out(name: str) -> Callable:
             return near(b, x)
         size = b.abs(x) if name == "asinh" else x
         is_far = b.gt(size, b.constant(2.0**500, x.dtype))
-        logarithm = b.add(call(b, "log", size), b.constant(math.log(2.0), x.dtype))
+        logarithm = b.add(_call(b, "log", size), b.constant(math.log(2.0), x.dtype))
         logarithm = b.copysign(logarithm, x) if name == "asinh" else logarithm
         return b.select(is_far, logarithm, near(b, x))
 
@@ -109,6 +101,8 @@ def _fmod(b: Arithmetic, x: Value, y: Value) -> Value:
     rest = b.select(b.lt(rest, b.constant(0.0, x.dtype)), b.add(rest, divisor), rest)
     largest = b.constant(0.5 / torch.finfo(x.dtype).eps, x.dtype)
     near = b.and_(b.lt(n, largest), b.eq(rest, rest))
+    from mlirc.lowering.cpu.math.branches import rarely
+
     return rarely(b, b.not_(near), lambda: _far_fmod(b, x, y), b.copysign(rest, x))
 
 
@@ -119,13 +113,13 @@ def _far_fmod(b: Arithmetic, x: Value, y: Value) -> Value:
     """
     known = b.constant_value(y)
     if known is not None and abs(known) >= 1:
-        return call(b, "fmod", x, y)
+        return _call(b, "fmod", x, y)
     if x.dtype == torch.float32:
-        return b.cast(call(b, "fmod", *(b.cast(v, torch.float64) for v in (x, y))), torch.float32)
+        return b.cast(_call(b, "fmod", *(b.cast(v, torch.float64) for v in (x, y))), torch.float32)
     far = b.constant(2.0**700, x.dtype)
     higher = b.mul(y, far)
-    return call(b, "fmod", call(b, "fmod", call(b, "fmod", x, b.mul(higher, far)), higher), y)
+    return _call(b, "fmod", _call(b, "fmod", _call(b, "fmod", x, b.mul(higher, far)), higher), y)
 
 
-MATH: dict[str, Callable] = {name: _function(name) for name in _INLINE_FLOAT32}
+MATH: dict[str, Callable] = {name: _function(name) for name in _FILES}
 MATH |= {"fmod": _fmod, "pow": _power, "log1p": _log1p, "asinh": _far_out("asinh"), "acosh": _far_out("acosh")}

@@ -13,7 +13,6 @@ from mlirc.dialects.core.dialect import attribute_value, make_attribute
 from mlirc.dialects.lazy_dataclass import dataclass
 from mlirc.dialects.ops.nn.flex_attention import FLEX
 from mlirc.lowering.cpu.loops.frame import KernelText
-from mlirc.lowering.cpu.loops.function import empty_text, kernel_text
 from mlirc.lowering.cpu.matmul.kinds import gemm_text
 from mlirc.lowering.cpu.matmul.match import match_matmul
 from mlirc.lowering.kernel.launch import run_instead
@@ -182,12 +181,18 @@ class LowerKernels:
 
 def function_text(kernel: Kernel, name: str, target: CpuTarget) -> KernelText:
     if kernel.is_statically_empty:  # it has no axes to write loops of
+        from mlirc.lowering.cpu.loops.function import empty_text
+
         return empty_text(name)
     matmul = match_matmul(kernel)
     made = gemm_text(matmul, name, target) if matmul else None
     if made is None and any(contraction_of(kernel, dtype) for dtype in (torch.float32, torch.int32)):
         made = contraction_text(kernel, name, target)
-    return made or kernel_text(kernel, name, target)
+    if made is not None:
+        return made
+    from mlirc.lowering.cpu.loops.function import kernel_text  # for a graph that is more than matmuls
+
+    return kernel_text(kernel, name, target)
 
 
 def contraction_text(kernel: Kernel, name: str, target: CpuTarget) -> KernelText | None:
