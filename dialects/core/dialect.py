@@ -118,7 +118,7 @@ class Op(Mlirc.Operation):
     @classmethod
     def _generate_init_method(cls, fields: list) -> None:
         """The bindings make a constructor with a signature for each class. `create` makes ops without: it is made where one is called."""
-        make = super()._generate_init_method
+        make = super()._generate_init_method  # type: ignore[attr-defined]
 
         def __init__(*args: Any, **kwargs: Any) -> None:
             make(fields)
