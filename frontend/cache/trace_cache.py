@@ -205,7 +205,7 @@ class CachedTrace:
             except NotRun:
                 return eager_forward(gm)(*args)
 
-        return disable(call, reason="is compiled")
+        return call
 
     # ---- noted
 

@@ -22,8 +22,11 @@ def around_calls(run: Callable, gm: GraphModule, inputs: Sequence[Any], tell: Ca
     """`run`, the callable of the graph `gm`. `tell` gets the reason where eager runs instead."""
     captured = run
     if torch.is_grad_enabled():
-        run = with_layouts(pass_undefined_on(run))
-    run = with_second_gradients(with_view_order(run, gm), gm, inputs, tell)
+        run = with_layouts(run)
+    ordered = with_view_order(run, gm)
+    run = with_second_gradients(ordered, gm, inputs, tell)
+    if run is ordered and torch.is_grad_enabled():  # what notes calls tells their nodes
+        run = pass_undefined_on(run)
     run = with_memory(with_starts(run, gm, tell), gm, tell)
     run = with_inference_tensors(with_checks(run, gm, inputs, tell), gm, inputs, tell)
     run = with_modes(run, gm, tell)

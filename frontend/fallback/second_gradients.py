@@ -75,17 +75,17 @@ class NotedCall:
     args      its arguments, of tensors that are no parameters weak references, of those that the graph writes to copies
     versions  of those arguments that are tensors, and whose values the results depend on
     drawn     the random numbers that it took, if any
+    again     gives its node's results once more, or None where the graph cannot run again
     why_not   why the graph cannot run again
     undefined the results that the last backward pass had no gradient of, where autograd makes zeros for them
-    again     gives its node's results once more, or None where the graph cannot run again
     """
 
     args: list[Any]
     versions: list[int]
     drawn: Drawn | None
+    again: Callable[[Any], list | None]
     why_not: str = ""
     undefined: list[int] = field(default_factory=list)
-    again: Callable[[Any], list | None] = lambda node: None
 
 
 class Graph:
@@ -137,19 +137,15 @@ class Graph:
         return results, args
 
     def states_before(self) -> list[torch.Tensor] | None:
-        """The generators' states, unless the graph draws no random numbers. A GPU's cannot be asked for while a user records a CUDA graph, or
+        """The generators' states. A GPU's cannot be asked for while a user records a CUDA graph, or
         after an error of its own, which the call itself is to tell."""
-        if self.draws is False:
-            return None
         try:
             return None if self.devices and torch.cuda.is_current_stream_capturing() else states(self.devices)
         except RuntimeError:
             return None
 
-    def drawn(self, before: list[torch.Tensor] | None) -> Drawn | None:
+    def drawn(self, before: list[torch.Tensor]) -> Drawn | None:
         """What a call has drawn since `states_before`."""
-        if before is None:
-            return None
         after = states(self.devices)
         if self.draws is None:
             self.draws = not same(before, after)
@@ -245,18 +241,20 @@ def with_second_gradients(
         call = getattr(node, "given", None)
         return found if call is None else without_unreached(graph, call, node, absent, found)
 
+    again = functools.partial(results_again, graph)
+
     @functools.wraps(run)
     def call(*args: Any) -> Any:
-        before = graph.states_before()
-        old = [(k, args[k].clone()) for k in written if args[k].nbytes <= COPIED]
+        before = None if graph.draws is False else graph.states_before()
+        old = [(k, args[k].clone()) for k in written if args[k].nbytes <= COPIED] if written else []
         results = run(*args)
         node = calls.node_of(results)
         if node is None:  # Dynamo guards what needs gradients: no call of this graph has a node
             graph.draws = False
         else:
             calls.differentiate_with(node, differentiate, leave_out)
-            node.given = given = NotedCall(list(args), versions_of(chosen(args)), graph.drawn(before))
-            given.again = functools.partial(results_again, graph)
+            drawn = None if before is None else graph.drawn(before)
+            node.given = given = NotedCall(list(args), versions_of(chosen(args)), drawn, again)
             calls.note_undefined(node, given.undefined)
             for k in weak:
                 given.args[k] = Reference(given.args[k])

@@ -53,6 +53,8 @@ def reader_of_each(outputs: Outputs) -> Callable[[list], list]:
     """reader() of outputs each of which is made by itself."""
     if any(kind == "lazy" for kind, _ in outputs):
         return flagged(outputs)
+    if all(kind in ("result", "value") for kind, _ in outputs):
+        return lambda given: [given[x] if kind == "result" else x for kind, x in outputs]
     if not any(kind in ("view", "detach", "own") for kind, _ in outputs):
         return lambda given: [READ[kind](given[x]) if kind in READ else x for kind, x in outputs]
 

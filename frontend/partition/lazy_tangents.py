@@ -10,11 +10,14 @@ from collections.abc import Callable, Sequence
 import torch
 from torch.fx import GraphModule
 
-from mlirc.codegen.abi.lazy_tensors import in_memory, is_batched, is_lazy
+from mlirc.codegen.abi.lazy_tensors import batch_test, in_memory, is_lazy, zero_test
 from mlirc.frontend.errors import UnsupportedGraph
 from mlirc.frontend.torch_compat.fake_tensors import FakeTensor
 
 Run = Callable[[list], list]
+
+BATCHED = "a gradient stands for several, which torch.vmap gives"
+FAKE = "a gradient is a fake tensor, which has no memory"
 
 
 def tangents(gm: GraphModule) -> list[int]:
@@ -30,26 +33,20 @@ def with_values(positions: Sequence[int], run: Run, in_eager: Callable[[Exceptio
     in_eager   gives the graph in eager, for this reason
     """
     eager: list[Run] = []
+    batched, zero = batch_test(), zero_test()
 
     @functools.wraps(run)
     def call(args: list) -> list:
         for k in positions:
             x = args[k]
             if isinstance(x, torch.Tensor) and x.layout is torch.strided:
-                if (why := why_not(x)) is not None:
+                if (batched is not None and batched(x)) or isinstance(x, FakeTensor):
                     if not eager:
-                        eager.append(in_eager(UnsupportedGraph(why)))
+                        eager.append(in_eager(UnsupportedGraph(FAKE if isinstance(x, FakeTensor) else BATCHED)))
                     return eager[0](args)
-                if is_lazy(x):
+                if is_lazy(x) if zero is None else x.is_neg() or x.is_conj() or zero(x):
                     args[k] = in_memory(x)
         return run(args)
 
     call._boxed_call = True  # type: ignore[attr-defined]
     return call
-
-
-def why_not(x: torch.Tensor) -> str | None:
-    """Why no program takes that gradient."""
-    if is_batched(x):
-        return "a gradient stands for several, which torch.vmap gives"
-    return "a gradient is a fake tensor, which has no memory" if isinstance(x, FakeTensor) else None

@@ -14,7 +14,7 @@ import torch
 from torch.fx import Graph, GraphModule, Node
 
 from mlirc.frontend.fallback import fallback
-from mlirc.frontend.torch_compat.aot_autograd.undefined_tangents import leave_undefined
+from mlirc.frontend.torch_compat.aot_autograd.undefined_tangents import leave_undefined_of
 from mlirc.frontend.torch_compat.dynamo.lazy_graph import lazy_graph_module
 from mlirc.frontend.torch_compat.fake_tensors import FakeTensor
 from mlirc.frontend.torch_compat.older_torch import check
@@ -106,7 +106,7 @@ def by_absence(
     compiled: dict[tuple[int, ...], Callable[[list], list]] = {}
 
     def run(args: list) -> list:
-        undefined = tuple(k for k in positions if args[k] is None)
+        undefined = tuple([k for k in positions if args[k] is None]) if positions else ()
         for k in reversed(undefined):
             del args[k]
         if undefined not in compiled:
@@ -187,7 +187,7 @@ def pass_undefined_on(compiled: Callable) -> Callable:
     @functools.wraps(compiled)
     def run(*args: Any) -> Any:
         results = compiled(*args)
-        fallback.optional(leave_undefined, results)
+        fallback.optional(leave_undefined_of, results)
         return results
 
     return run

@@ -19,7 +19,8 @@ from mlirc.frontend.torch_compat.aot_autograd.gradient_strides import laying_out
 from mlirc.frontend.torch_compat.aot_autograd.undefined_tangents import (
     give_zeros_to_compiled_autograd,
     has_plain_tensors,
-    takes_none,
+    is_marked,
+    leave_undefined,
     zeros_of,
 )
 
@@ -77,7 +78,7 @@ def differentiate_with(node: Any, differentiate: Differentiate, leave_out: Leave
         absent = [x is None for x in gradients]
         if (undefined := getattr(ctx, "undefined", None)) is not None:
             gradients = given[0] if boxed else list(given)
-            undefined[:] = [k for k, is_absent in enumerate(absent) if is_absent]
+            undefined[:] = [k for k, is_absent in enumerate(absent) if is_absent] if True in absent else ()
             for k in undefined:
                 gradients[k] = zeros_of(ctx, k)
             given = given if boxed else tuple(gradients)
@@ -100,12 +101,14 @@ def differentiate_with(node: Any, differentiate: Differentiate, leave_out: Leave
 
 
 def note_undefined(node: Any, undefined: list[int]) -> None:
-    """Has `undefined` say, in each backward pass, of which results of the call there is no gradient, where the backward graph wants zeros for
-    them: a gradient of these is 0, where eager's is None. After `differentiate_with`."""
+    """Has autograd pass on what it has no gradient of. Where the backward graph wants zeros for that, `undefined` says, in each backward pass, of
+    which results of the call: a gradient of these is 0, where eager's is None. After `differentiate_with`."""
     function = type(node)._forward_cls
-    if takes_none(function) or not has_plain_tensors(function) or not hasattr(node, "_input_metadata"):
+    if not has_plain_tensors(function):
         return
-    if give_zeros_to_compiled_autograd(function):
+    if is_marked(function):
+        leave_undefined(node, function)
+    elif hasattr(node, "_input_metadata") and give_zeros_to_compiled_autograd(function):
         node.undefined = undefined
         node.materialize_grads = False
 

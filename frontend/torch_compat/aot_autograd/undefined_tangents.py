@@ -10,15 +10,20 @@ from typing import Any
 import torch
 
 
-def leave_undefined(results: Any) -> None:
+def leave_undefined_of(results: Any) -> None:
     """Tells the node of the first result that has one."""
     for x in results:
         node: Any = x.grad_fn if isinstance(x, torch.Tensor) else None
         function = getattr(type(node), "_forward_cls", None)
-        if takes_none(function):
-            give_zeros_to_compiled_autograd(function)
-            node.materialize_grads = False
+        if has_plain_tensors(function) and is_marked(function):
+            leave_undefined(node, function)
             break
+
+
+def leave_undefined(node: Any, function: Any) -> None:
+    """Tells a node of the class that has this forward pass."""
+    give_zeros_to_compiled_autograd(function)
+    node.materialize_grads = False
 
 
 def give_zeros_to_compiled_autograd(function: Any) -> bool:
@@ -36,10 +41,8 @@ def give_zeros_to_compiled_autograd(function: Any) -> bool:
     return True
 
 
-def takes_none(function: Any) -> bool:
-    """Whether it is AOTAutograd's autograd.Function of a backward graph of ours, compiled or still to be."""
-    if not has_plain_tensors(function):
-        return False
+def is_marked(function: Any) -> bool:
+    """Whether it is AOTAutograd's autograd.Function of a backward graph that takes None, compiled or still to be."""
     waiting = getattr(getattr(function, "_lazy_backward_info", None), "bw_module", None)
     compiled = getattr(function, "compiled_bw", None)
     return getattr(compiled, "takes_none", False) or getattr(waiting, "meta", {}).get("takes_none", False)
