@@ -14,6 +14,7 @@ from torch.utils._config_module import ConfigModule
 
 from mlirc.codegen.abi import library_settings
 from mlirc.codegen.libraries import cublas_plans, cudnn
+from mlirc.frontend.cache.trace_text import surroundings
 from mlirc.frontend.torch_compat import global_switches
 
 TORCH_2_14 = torch.__version__.startswith("2.14.")
@@ -244,6 +245,18 @@ def test_a_switch_flipped_between_two_calls(switch, tmp_path, monkeypatch):
 
 
 # ---- plans of libraries
+
+
+def test_one_thread_is_in_the_key_of_traces():
+    """Where a convolution's result lies in memory may depend on it (frontend/strides/convolutions.py)."""
+    before, found = torch.get_num_threads(), []
+    try:
+        for threads in (1, 2, 3):
+            torch.set_num_threads(threads)
+            found.append(surroundings())
+    finally:
+        torch.set_num_threads(before)
+    assert found[0] != found[1] == found[2]
 
 
 def test_plans_are_made_anew_when_settings_change(monkeypatch):
