@@ -98,6 +98,17 @@ def _rolled(result: torch.Tensor, args: tuple) -> tuple | None:
     return suggested(0)(result, args) if moves else order.row_major(result.shape)
 
 
+def _rotated(result: torch.Tensor, args: tuple) -> tuple:
+    """Those of a flip, transposed for an odd number of turns; row-major for none."""
+    x, turns, dims = args[0], args[1] if len(args) > 1 else 1, args[2] if len(args) > 2 else (0, 1)
+    if turns % 4 == 0:
+        return order.row_major(x.shape)
+    strides, (a, b) = list(_preserved(x)), dims
+    if turns % 2:
+        strides[a], strides[b] = strides[b], strides[a]
+    return tuple(strides)
+
+
 def _shuffled(result: torch.Tensor, args: tuple) -> tuple | None:
     """Channels-last where the argument is, else row-major; what is empty is an alias."""
     x = args[0]
@@ -303,7 +314,11 @@ ROW_MAJOR = (
     aten.isin.Tensor_Tensor,
     aten.isin.Tensor_Scalar,
     aten.isin.Scalar_Tensor,
+    aten._log_softmax.default,
     aten._log_softmax_backward_data.default,
+    aten._softmax_backward_data.default,
+    aten.linalg_vector_norm.default,
+    aten.renorm.default,
     aten.native_layer_norm_backward.default,
 )
 ROW_MAJOR_ON_CPU = (
@@ -361,6 +376,7 @@ LIKE: dict[Any, int] = {
     aten.index_fill.int_Scalar: 0,
     aten.index_fill.int_Tensor: 0,
     aten.index_put.default: 0,
+    aten._prelu_kernel.default: 0,
     aten.native_dropout.default: 0,
     aten.flip.default: 0,
     aten.sort.default: 0,
@@ -370,6 +386,7 @@ EXACT: dict[Any, Rule] = {
     aten.floor_divide.default: iterated(number=True),
     aten.ldexp.Tensor: _scaled_by_power,
     aten.roll.default: _rolled,
+    aten.rot90.default: _rotated,
     aten.rsub.Tensor: iterated(1, 0),
     aten.complex.default: iterated(0, 1),
     aten.polar.default: iterated(0, 1),
@@ -401,6 +418,7 @@ EXACT: dict[Any, Rule] = {
     aten.as_strided_scatter.default: _scattered,
     aten.constant_pad_nd.default: _padded,
     aten.leaky_relu_backward.default: iterated(1, 0),
+    aten._prelu_kernel_backward.default: iterated(1, 2, 0),
     aten.rrelu_with_noise_backward.default: _randomized_relu,
     aten.threshold_backward.default: iterated(1, 0),
     aten._efficient_attention_backward.default: _of_efficient_attention,
