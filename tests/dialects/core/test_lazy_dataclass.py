@@ -189,7 +189,7 @@ def test_an_object_of_another_process():
 
 @pytest.mark.parametrize("folder", ["dialects", "lowering", "codegen", "frontend"])
 def test_all_of_ours_are_such(folder):
-    """One of the standard library costs a first call up to half a millisecond (docs/decisions.md)."""
+    """One of the standard library compiles six texts while it is imported (docs/decisions.md)."""
     for file in (ROOT / folder).rglob("*.py"):
         names = {
             alias.name
