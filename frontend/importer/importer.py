@@ -274,6 +274,8 @@ class GraphImporter:
             return self.by_aten(node, target, args, kwargs, reason, overridden=True)
         if target is aten.copy_.default:
             return self.assign(node, *args[:2])
+        if target is aten.convolution.default and refused_operands.pads_too_much(node):
+            return self.by_aten(node, target, args, kwargs, refused_operands.PADS, overridden=True)
         if target in storage_readers.STRIDED and not storage_readers.stays_within(node):
             return self.by_aten(node, target, *storage_readers.checked(node, args, kwargs, self.values))
         if views.is_view(target) and isinstance(args[0], ir.Value):

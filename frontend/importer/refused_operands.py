@@ -3,6 +3,7 @@
 A dimension that a tensor has not: of `torch.cummin(x, -3)` of a tensor without dimensions the fake one says nothing, and rules take
 dimensions modulo the rank. A layout: `aten.native_group_norm` of a transposed tensor. A divisor: of integers eager raises
 where it is 0. A size that PyTorch's guards hold at 1 or more divides in a kernel, `places % x.shape[0]`; by one that may be 0 ATen divides.
+An output padding of a transposed convolution that is as large as its stride and dilation.
 """
 
 from functools import cache
@@ -21,6 +22,7 @@ REASON = "eager refuses its dimension, or the layout of its operand"
 CONTIGUOUS = (aten.native_group_norm.default,)  # take rows, or channels last, of their first operand
 BETWEEN = (aten.stack.default, aten.unsqueeze.default)  # count places between dimensions, one more than these
 WHOLE = "input_sizes"  # the argument of gradients of views that has the sizes of the viewed tensor, which the dimension is one of
+PADS = "eager refuses an output padding that is neither below the stride nor below the dilation"
 ZERO_DIVISOR = "an integer division by a size that may be 0"
 DIVISIONS = (
     *(aten.remainder.Tensor, aten.remainder.Scalar, aten.remainder.Scalar_Tensor),
@@ -66,6 +68,17 @@ def _is_contiguous(given: Any) -> bool:
     if not isinstance(x, torch.Tensor) or is_row_major(x.shape, x.stride()):
         return True
     return x.dim() in (4, 5) and equal_where_walked(x.shape, x.stride(), channels_last(x.shape))
+
+
+def pads_too_much(node: Node) -> bool:
+    """Whether a convolution is a transposed one, and an output padding is not known to be below its stride or dilation."""
+    settings: Any = node.args[3:8]
+    stride, _, dilation, transposed, more = settings
+    count = max(map(len, (stride, dilation, more)))
+    below = zip(*(list(x) * (count if len(x) == 1 else 1) for x in (more, stride, dilation)), strict=True)
+    return bool(transposed) and not all(
+        type(m) is int and (m == 0 or any(type(n) is int and m < n for n in up)) for m, *up in below
+    )
 
 
 @cache

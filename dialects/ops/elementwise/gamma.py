@@ -10,6 +10,7 @@ import math
 import torch
 
 from mlirc.dialects.core.dialect import imports
+from mlirc.dialects.core.graph_builder import NotOurs
 from mlirc.dialects.core.symbols import symbol
 from mlirc.dialects.ops.elementwise.exponential import FloatUnary
 from mlirc.dialects.ops.elementwise.special import polynomial
@@ -140,6 +141,8 @@ def in_float64(g, function, x):
 @imports(aten.mvlgamma.default, aten.special_multigammaln.default)
 def mvlgamma(g, x, p):
     """The logarithm of the gamma function of p dimensions: the sum of lgamma(x - i / 2) for i < p, and a constant."""
+    if not (isinstance(p, int) and p >= 1):
+        raise NotOurs("eager refuses a p below 1, which the meta function takes")
     (x,) = g.widen(g.cast(x, g.out.dtype))
     dtype = g.info(x).dtype
     halves = g.div(g.iota((p,), symbol("d0"), dtype), 2.0)

@@ -54,6 +54,8 @@ def mse_loss_backward(g, grad, x, y, reduction):
 @imports(aten.smooth_l1_loss.default)
 def smooth_l1_loss(g, x, y, reduction=MEAN, beta=1.0):
     """Squares below a distance of `beta`, distances above."""
+    if not beta >= 0:
+        raise NotOurs("eager refuses a beta that is negative or NaN, which the meta function takes")
     x, y = widened(g, x, y)
     distance = g.abs(g.sub(x, y))
     if beta == 0:

@@ -3,6 +3,7 @@ a size that is 0; by a size that is at least 1 a kernel divides."""
 
 import itertools
 import logging
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -256,3 +257,33 @@ def test_a_table_read_at_a_remainder():
 def test_all_divisions_are_listed():
     rules = (division.remainder, division.fmod, division.floor_divide, division.div)
     assert {overload for overload, rule in IMPORTS.items() if rule in rules} == set(DIVISIONS)
+
+
+def _transposed(x, stride, dilation, more):
+    images, filters = x.expand(1, 1, 3, 3), torch.ones(1, 1, 2, 2)
+    return torch.nn.functional.conv_transpose2d(images, filters, None, stride, 0, more, 1, dilation)
+
+
+NUMBERS_THAT_EAGER_REFUSES = {
+    "smooth_l1_loss": (lambda x, n: torch.nn.functional.smooth_l1_loss(x, 2 * x, beta=n), (1.0, -0.5, math.nan, -1)),
+    "mvlgamma": (lambda x, n: torch.mvlgamma(x + 9, n), (2, 0)),
+    "output padding": (lambda x, n: _transposed(x, 2, 1, n), (1, 2, 3)),
+    "output padding below the dilation": (lambda x, n: _transposed(x, 1, 3, n), (2, 3)),
+    "output paddings": (lambda x, n: _transposed(x, (4, 2), 1, (3, n)), (1, 2)),
+}
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("name", NUMBERS_THAT_EAGER_REFUSES)
+def test_numbers(name, dynamic):
+    """The first number is one that eager takes."""
+    f, (taken, *refused_ones) = NUMBERS_THAT_EAGER_REFUSES[name]
+    x = torch.rand(())
+    g = compile_anew(lambda x, n: f(x, n), dynamic=dynamic)
+    torch.testing.assert_close(g(x, taken), f(x, taken))
+    for n in refused_ones:
+        with pytest.raises(RuntimeError) as expected:
+            f(x, n)
+        with pytest.raises(RuntimeError) as found:
+            g(x, n)
+        assert str(expected.value).splitlines()[0] in str(found.value)
