@@ -99,7 +99,7 @@ def _rolled(result: torch.Tensor, args: tuple) -> tuple | None:
 
 
 def _rotated(result: torch.Tensor, args: tuple) -> tuple:
-    """Those of a flip, transposed for an odd number of turns; row-major for none."""
+    """A flip's strides, transposed for an odd number of turns; row-major for none."""
     x, turns, dims = args[0], args[1] if len(args) > 1 else 1, args[2] if len(args) > 2 else (0, 1)
     if turns % 4 == 0:
         return order.row_major(x.shape)
