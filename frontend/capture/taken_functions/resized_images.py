@@ -13,7 +13,9 @@ from torch._ops import OpOverload
 from torch.fx import GraphModule
 from torch.nn import functional
 
+from mlirc.frontend.strides import dimension_order as order
 from mlirc.frontend.torch_compat.dynamo.trees import tree_leaves
+from mlirc.frontend.torch_compat.fake_tensors import transform_unwrapper
 from mlirc.frontend.torch_compat.python_kernels import decompositions_of, without_python_kernels
 
 aten = torch.ops.aten
@@ -42,18 +44,44 @@ def write_out_resizes(gm: GraphModule) -> None:
 def interpolate(input: Tensor, *args: Any, **options: Any) -> Tensor:
     """torch.nn.functional.interpolate. Gradients are those of PyTorch's decomposition for sizes that are symbols, which its backward operators do not
     take, and on a GPU, where they add in no fixed order."""
+    return as_eager_lies(input, resized(input, *args, **options), *arguments_of_layout(*args, **options))
+
+
+def resized(input: Tensor, *args: Any, **options: Any) -> Tensor:
     without = without_python_kernels() if is_differentiated(input) and has_known_sizes(input, args, options) else None
     if without is None or input.device.type != "cpu":
-        return row_major(functional.interpolate(input, *args, **options), *args, **options)
+        return functional.interpolate(input, *args, **options)
     with without():
         return functional.interpolate(input, *args, **options)
 
 
-def row_major(
-    result: Tensor, size: Any = None, scale_factor: Any = None, mode: str = "nearest", *args: Any, **options: Any
-) -> Tensor:
-    """The nearest elements of rows [N, C, W] lie row-major. In the decomposition, an index, they follow the input."""
-    return result.contiguous() if result.dim() == 3 and mode in ("nearest", "nearest-exact") else result
+def arguments_of_layout(
+    size: Any = None,
+    scale_factor: Any = None,
+    mode: str = "nearest",
+    align_corners: Any = None,
+    recompute_scale_factor: Any = None,
+    antialias: bool = False,
+) -> tuple[str, bool]:
+    return mode, antialias
+
+
+def as_eager_lies(input: Tensor, result: Tensor, mode: str = "nearest", antialias: bool = False) -> Tensor:
+    """The result with eager's strides: channels-last where the image is, else row-major. In the decomposition they follow the input's."""
+    shape = result.shape
+    nearest = mode in ("nearest", "nearest-exact")
+    if antialias or not (nearest or mode in ("bilinear", "bicubic", "trilinear")):
+        return result
+    last = len(shape) > 3 and order.lies_channels_last(input.shape, input.stride())
+    if order.all_same(result.stride(), (order.channels_last if last else order.row_major)(shape)):
+        return result
+    if not last:
+        return result.clone(memory_format=torch.contiguous_format)
+    unwrap = transform_unwrapper()
+    if unwrap is None or unwrap(result) is not result:  # torch.vmap copies to row-major memory alone
+        return result
+    images = torch.channels_last if len(shape) == 4 else torch.channels_last_3d
+    return result.clone(memory_format=images)
 
 
 def is_differentiated(x: Tensor) -> bool:

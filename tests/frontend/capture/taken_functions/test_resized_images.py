@@ -98,3 +98,40 @@ def test_sizes_and_corners():
 
     x = torch.linspace(-3, 3, 96).view(2, 3, 4, 4)
     torch.testing.assert_close(gradient(compiled(function), x), gradient(function, x))
+
+
+def lying(x):
+    """The same image in several layouts, some of which differ in dimensions of size 1 alone."""
+    strides = [7 if n == 1 else s for n, s in zip(x.shape, x.stride(), strict=True)]
+    last = {4: torch.channels_last, 5: torch.channels_last_3d}.get(x.dim(), torch.contiguous_format)
+    return (
+        x,
+        x.mT.contiguous().mT,
+        x.as_strided(x.shape, strides),
+        x.contiguous(memory_format=last),
+        x.flip(0).movedim(0, -1).contiguous().movedim(-1, 0),
+    )
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("mode", MODES[4][:-1])
+def test_strides_of_one_channel_and_one_pixel(mode, dynamic):
+    """Of dimensions of size 1 too: they say which layout what follows has."""
+    shapes = (2, 1, 3, 2), (1, 4, 1, 1), (2, 4, 2, 2), (1, 1, 3, 1)
+    images = [y for shape in shapes for y in lying(torch.rand(shape))]
+
+    def function(images):
+        return [F.interpolate(x, size=size, mode=mode) for x in images for size in ((1, 1), (4, 6), (3, 1))]
+
+    torch._dynamo.reset()
+    found, expected = compiled(function, dynamic=dynamic)(images), function(images)
+    torch.testing.assert_close(found, expected)
+    assert [y.stride() for y in found] == [y.stride() for y in expected]
+
+
+def test_channels_last_within_vmap():
+    """torch.vmap has no copies to channels-last memory."""
+    function = torch.func.vmap(resized("nearest", 2))
+    for x in (torch.rand(3, 4, 2, 1, 1).mT.transpose(1, 2), torch.rand(3, 2, 1, 1, 4).movedim(-1, 2)):
+        torch._dynamo.reset()
+        torch.testing.assert_close(compiled(function)(x), function(x))
