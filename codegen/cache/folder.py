@@ -104,7 +104,7 @@ class CacheFolder:
     def _write(self, kind: str, keys: Sequence[str], content: bytes) -> None:
         temporary = ""
         try:
-            handle, temporary = tempfile.mkstemp(prefix=".", suffix=".part", dir=self.path)
+            handle, temporary = self._unfinished()
             with open(handle, "wb") as file:  # without fsync: the digest tells of a file that a crash cut off
                 file.write(content)
             for key in keys[1:]:
@@ -126,6 +126,17 @@ class CacheFolder:
             with contextlib.suppress(OSError):  # the folder may be gone again
                 self.shrink()
         self._puts += 1
+
+    def _unfinished(self) -> tuple[int, str]:
+        """A new file, open. A folder that was removed while the process runs is made again."""
+        try:
+            return tempfile.mkstemp(prefix=".", suffix=".part", dir=self.path)
+        except FileNotFoundError as error:
+            try:
+                _make(self.path)
+            except RefusedFolder:
+                raise error from None
+            return tempfile.mkstemp(prefix=".", suffix=".part", dir=self.path)
 
     def forget(self, kind: str, key: str, why: str) -> None:
         """Removes a damaged entry, and warns of it."""

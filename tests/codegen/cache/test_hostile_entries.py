@@ -4,6 +4,7 @@ answer is right."""
 import os
 import shutil
 import socket
+import stat
 import subprocess
 import sys
 import warnings
@@ -161,9 +162,17 @@ def test_a_folder_that_goes_while_it_is_used(folder, monkeypatch):
     monkeypatch.setattr(cache_folder.os, "replace", replace)
     folder.put("graph", ["a"], CacheEntry({}))
     monkeypatch.undo()
+    assert folder.get("graph", "a") is None
+    folder.put("graph", ["a"], CacheEntry({}))
+    assert folder.get("graph", "a") is not None, "a folder that was removed is made again"
+    assert stat.S_IMODE(folder.path.stat().st_mode) == 0o700
+
+
+def test_a_file_where_the_folder_was_is_reported(folder):
+    shutil.rmtree(folder.path.parent)
+    folder.path.parent.write_text("")
     with pytest.warns(UserWarning, match="cannot write"):
         folder.put("graph", ["a"], CacheEntry({}))
-    assert folder.get("graph", "a") is None
 
 
 def test_what_cannot_be_removed_stays(folder, monkeypatch):
