@@ -83,10 +83,10 @@ class DumpedGraph:
 
     @property
     def missing(self) -> list[str]:
-        """Files that the record names, and that are not there."""
+        """Files that the record names, and that are not there. What is no name of a file stands as its JSON."""
         stages = self.record.get("stages") or {}
         names = [*stages.values(), *(self.record.get(key) for key in FILES)]
-        return [name for name in names if name and _file(self.folder, name) is None]
+        return [_shown(name) for name in names if name and _file(self.folder, name) is None]
 
     def stage(self, name: str) -> Any:
         """The IR after a stage, as a notebook displays it; `.diff(another)`, `.text`. Raises CaptureError."""
@@ -196,9 +196,17 @@ def _read(path: Path) -> dict[str, Any]:
     return record
 
 
+def _is_name(name: Any) -> bool:
+    return isinstance(name, str) and re.fullmatch(r"[\w.-]+", name) is not None and not name.startswith(".")
+
+
+def _shown(name: Any) -> str:
+    return name if _is_name(name) else json.dumps(name)
+
+
 def _file(folder: Path, name: Any) -> Path | None:
     """A file beside the record."""
-    if not isinstance(name, str) or not re.fullmatch(r"[\w.-]+", name) or name.startswith("."):
+    if not _is_name(name):
         return None
     path = folder / name
     return path if path.is_file() else None

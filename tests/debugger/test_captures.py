@@ -2,13 +2,14 @@
 
 import json
 import os
+import shutil
 
 import pytest
 import torch
 from safetensors.torch import load_file
 
 from mlirc.execution.captures import CaptureError, read_capture
-from tests.commands.command import good
+from tests.commands.command import good, run
 from tests.forked_programs import python
 
 PROGRAM = """
@@ -116,6 +117,21 @@ def test_a_record_names_files_beside_it_alone(name, tmp_path):
     (tmp_path / "000.json").write_text(json.dumps(record))
     (graph,) = read_capture(tmp_path).graphs
     assert graph.stages == {} and graph.inputs is None
+
+
+@pytest.mark.parametrize("name", [5, ["x"], {"a": 1}, True, "a\nb", "gone.mlir"])
+@pytest.mark.parametrize("command", ["report", "profile"])
+def test_a_record_edited_by_hand_is_told_of_in_one_line(command, name, captured, tmp_path):
+    shutil.copytree(captured.folder, tmp_path / "edited")
+    path = tmp_path / "edited" / f"{captured.graphs[0].number:03d}.json"
+    record = json.loads(path.read_text())
+    path.write_text(json.dumps({**record, "aten": name, "inputs": name}))
+    output = ["-o", tmp_path / "page.html", "--seconds", "0"] if command == "report" else []
+    done = run(command, tmp_path / "edited", *output)
+    assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
+    if command == "report":
+        shown = name if name == "gone.mlir" else json.dumps(name)
+        assert f"the page is without them: {shown}, {shown}\n" in done.stderr
 
 
 def test_a_folder_that_is_not_there(tmp_path):
