@@ -358,9 +358,11 @@ def moved(rewrite: PartsRewriter, node: Node) -> Parts:
     return re, im
 
 
-def spread(rewrite: PartsRewriter, node: Node) -> Parts:
-    """aten.slice_scatter: each part of the source is written to the part of the tensor."""
+def spread(rewrite: PartsRewriter, node: Node) -> Parts | Node:
+    """aten.slice_scatter: each part of the source is written to the part of the tensor; to that of a real tensor, the real part."""
     x, source, *rest = node.args
+    if not node.meta["val"].is_complex():
+        return rewrite.call(node.target, x, rewrite.parts(source)[0], *rest, **node.kwargs)
     pairs: Iterable = zip(*(of_real(rewrite, node, one) for one in (x, source)), strict=True)
     re, im = (rewrite.call(node.target, p, q, *rest, **node.kwargs) for p, q in pairs)
     return re, im

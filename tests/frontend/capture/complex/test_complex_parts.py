@@ -207,3 +207,21 @@ def test_norms_variances_and_fused_termss_are_those_of_parts(dtype, dynamic):
         torch.testing.assert_close(got, wanted)
     torch._dynamo.reset()
     assert not any(graph["through_python"] for graph in mlirc.explain(fn)(z, y, x).data["graphs"])
+
+
+@pytest.mark.filterwarnings("ignore:Casting complex values to real")
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("real", [torch.float32, torch.float16, torch.int32], ids=str)
+@pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128], ids=str)
+def test_complex_numbers_are_written_to_a_real_tensor(dtype, real, dynamic):
+    """Of each the real part is kept."""
+
+    def function(x, y):
+        z = (y * (2 + 1j)).neg()
+        return torch.slice_scatter(x, z, 0, 1, 4), torch.slice_scatter(z.real, y * z, 1), z
+
+    run = torch.compile(function, backend="mlirc", dynamic=dynamic, options={"fallback": "error"})
+    x, y = torch.arange(18).reshape(6, 3).to(real), torch.randn(3, 3, dtype=dtype)
+    for got, eager in zip(run(x, y), function(x, y), strict=True):
+        assert got.stride() == eager.stride()
+        torch.testing.assert_close(got, eager)
