@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable
+from contextlib import ExitStack
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -98,10 +99,15 @@ def not_compiled(error: BaseException | None) -> bool:
 def in_thread(function: Callable, *args: Any, **kwargs: Any) -> Any:
     """What the call gives, or raises, in a thread of its own; under a mode (noise.py), which is a thread's, in this one.
 
-    Inference mode is a thread's, too: it ends here."""
+    Inference mode and autocast are a thread's, too: they end here."""
     grad = torch.is_grad_enabled()
     if _get_current_dispatch_mode() is not None:
-        with torch.inference_mode(False), torch.set_grad_enabled(grad):
+        without = (
+            torch.autocast(device, enabled=False) for device in ("cpu", "cuda") if torch.is_autocast_enabled(device)
+        )
+        with ExitStack() as ended:
+            for context in (torch.inference_mode(False), torch.set_grad_enabled(grad), *without):
+                ended.enter_context(context)
             return function(*args, **kwargs)
     _outlive_threads()
     outcome: list[Any] = []

@@ -1,6 +1,11 @@
-"""What PyTorch refuses itself, in eager and in a trace."""
+"""What PyTorch refuses itself, in eager, in a trace, or at a call."""
+
+import pytest
+import torch
 
 from tests.fuzz import judge
+from tests.fuzz.calls import in_thread
+from tests.fuzz.noise import Noise
 
 TEXT = """
 import torch
@@ -30,3 +35,26 @@ def drive(f, m, see):
 def test_a_gradient_of_other_sizes_that_eager_refuses_later():
     """Eager refuses it in the backward pass, with 65 and 130; the second trace, with symbols, when the function is called."""
     assert judge.judge(TEXT).kind == "limit"
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "mlirc"])
+def test_a_view_that_is_taken_from_another_base(backend):
+    """Of two views of one tensor, of which one is written to: a limit of every backend that AOTAutograd serves."""
+
+    def program(x, y):
+        x.mul_(2)
+        return x.squeeze(), y * 2
+
+    base = torch.zeros(3, 3, 17).view(-1)
+    with torch.no_grad(), pytest.raises(AssertionError, match="ViewMeta") as caught:
+        torch.compile(program, backend=backend)(base[0], base)
+    assert judge.alias_refused(type("Ended", (), {"error": caught.value}))
+
+
+def test_a_thread_has_no_autocast_under_noise():
+    x = torch.randn(3, 3)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert in_thread(torch.mm, x, x).dtype == torch.float32
+        with Noise(0):
+            assert in_thread(torch.mm, x, x).dtype == torch.float32
+            assert torch.mm(x, x).dtype == torch.bfloat16
