@@ -53,9 +53,10 @@ def error_of(step: CallResults, reference: CallResults) -> RelativeError:
 
 
 def relative_distance(actual: Sequence[torch.Tensor], reference: Sequence[torch.Tensor]) -> float:
-    """|actual - reference| / |reference| over all elements of all tensors; NaN when an element is."""
+    """|actual - reference| / |reference| over all elements of all tensors. NaN and infinities that the reference has, too, are no error and
+    have no size; any other NaN makes it NaN, and any other infinity infinite or NaN."""
     squares = [
-        ((x.double() - y).square().sum(), y.double().square().sum())
+        _squares(x, y)
         for a, r in zip(actual, reference, strict=True)
         for x, y in zip(a.flatten().split(PART), r.flatten().split(PART), strict=True)
     ]
@@ -63,3 +64,10 @@ def relative_distance(actual: Sequence[torch.Tensor], reference: Sequence[torch.
         return 0.0
     difference, size = (torch.stack(column).sum().sqrt().item() for column in zip(*squares, strict=True))
     return difference / size if size else difference
+
+
+def _squares(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """The sums of squares of a difference, and of the reference y."""
+    same = (x == y) | (x.isnan() & y.isnan())
+    difference, size = (x.double() - y).square(), y.double().square()
+    return difference.masked_fill_(same, 0.0).sum(), size.masked_fill_(~y.isfinite(), 0.0).sum()
