@@ -55,18 +55,18 @@ def error_of(step: CallResults, reference: CallResults) -> RelativeError:
 def relative_distance(actual: Sequence[torch.Tensor], reference: Sequence[torch.Tensor]) -> float:
     """|actual - reference| / |reference| over all elements of all tensors. NaN and infinities that the reference has, too, are no error and
     have no size; any other NaN makes it NaN, and any other infinity infinite or NaN."""
-    squares = [
-        _squares(x, y)
+    sums = [
+        _difference_and_size(x, y)
         for a, r in zip(actual, reference, strict=True)
         for x, y in zip(a.flatten().split(PART), r.flatten().split(PART), strict=True)
     ]
-    if not squares:
+    if not sums:
         return 0.0
-    difference, size = (torch.stack(column).sum().sqrt().item() for column in zip(*squares, strict=True))
+    difference, size = (torch.stack(column).sum().sqrt().item() for column in zip(*sums, strict=True))
     return difference / size if size else difference
 
 
-def _squares(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+def _difference_and_size(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """The sums of squares of a difference, and of the reference y."""
     same = (x == y) | (x.isnan() & y.isnan())
     difference, size = (x.double() - y).square(), y.double().square()
