@@ -13,8 +13,7 @@ from mlirc.cli import opt
 from mlirc.codegen.process import background
 from mlirc.codegen.runtime import shared_kernels
 from mlirc.frontend import statistics
-from mlirc.lowering.cpu.loops.function import kernel_text
-from mlirc.lowering.passes.lower import lower_kernels
+from mlirc.lowering.cpu.loops import function
 
 
 def test_a_fork_waits_for_what_is_being_made():
@@ -71,11 +70,13 @@ def test_what_llvm_refuses_is_an_error_where_nothing_may_run_in_eager(monkeypatc
 
 
 def test_a_kernel_that_mlir_refuses_leaves_a_file(monkeypatch):
+    right = function.kernel_text
+
     def wrong(*args):
-        made = kernel_text(*args)
+        made = right(*args)
         return replace(made, functions=made.functions.replace("return", "no_such.return"))
 
-    monkeypatch.setattr(lower_kernels, "kernel_text", wrong)
+    monkeypatch.setattr(function, "kernel_text", wrong)
     call = torch.compile(lambda x: x.exp() * 43.5, backend="mlirc", options={"cache": False, "fallback": "error"})
     with (
         pytest.raises(Exception, match=r"emit failed.*no_such.*to reproduce: mlirc opt \S+ --emit asm") as raised,

@@ -53,7 +53,7 @@ def calls(x: torch.Tensor) -> Iterator[Callable[[Any], Any]]:
             yield lambda x, d=d: aten.renorm.default(x, 2, d, 1.0)
 
 
-@pytest.mark.parametrize(("dynamic", "of"), [(False, 3), (True, 11), pytest.param(True, 1, marks=pytest.mark.full)])
+@pytest.mark.parametrize(("dynamic", "of"), [(False, 9), (True, 31), pytest.param(True, 1, marks=pytest.mark.full)])
 def test_calls(dynamic, of):
     found, compared = [], 0
     laid = [(lay(torch.rand(shape)), name) for shape, (name, lay) in itertools.product(SHAPES, ALL.items())]

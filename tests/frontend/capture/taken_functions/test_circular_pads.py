@@ -30,6 +30,7 @@ def image(*shape, dtype=torch.float32):
     return torch.linspace(-9, 9, torch.Size(shape).numel()).view(shape).to(dtype)
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("dynamic", [False, True])
 @pytest.mark.parametrize("pad", PADS, ids=str)
 def test_values_strides_and_gradients_are_eagers(pad, dynamic):

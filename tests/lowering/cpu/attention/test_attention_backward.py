@@ -221,7 +221,7 @@ def test_gradients_whose_rows_do_not_lie_side_by_side_are_atens():
     right = AttentionBackward.reference(*operands, scale=0.5, causal="none")[:3]
     with context():
         module = module_of(operands, 0.5, "none", lambda x: torch.empty(1, 2, 8, 9).transpose(2, 3))
-        run_pipeline(module, LOWER)
+        run_pipeline(module, f"select-attention,{LOWER}")
         assert "flash_attention_for_cpu_backward" in str(module)
         made = compile_module(module)(list(operands))
     torch.testing.assert_close(made, list(right))

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 import mlirc
-from mlirc.lowering.passes.lower import lower_kernels
+from mlirc.lowering.cpu.loops import function
 from tests.kernel_runner import NativeKernel, guarded, info
 
 STRICT = {"fallback": "error"}
@@ -41,7 +41,7 @@ def product(m: Any, n: int, k: Any, layouts: tuple[str, str], epilogue: str = "n
             total = kernel.add(total, kernel.read(b, (column,)))
         return [(kernel.gelu(total) if epilogue == "gelu" else total, (row, column), out)]
 
-    with mock.patch.object(lower_kernels, "kernel_text", side_effect=AssertionError("lowered as any other kernel")):
+    with mock.patch.object(function, "kernel_text", side_effect=AssertionError("lowered as any other kernel")):
         return NativeKernel([x, w, b, r], f"{m}, {n}", f"{k}", build, vector_bytes)
 
 
