@@ -36,6 +36,7 @@ def convolutions() -> Iterator[tuple]:
             yield LAYOUTS[of_x](x), LAYOUTS[of_weight](weight), None, *settings
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize(("dynamic", "of"), [(False, 61), (True, 347), pytest.param(True, 5, marks=pytest.mark.full)])
 @pytest.mark.parametrize("threads", [1, 2])
 def test_convolutions(threads, dynamic, of):
