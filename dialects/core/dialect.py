@@ -116,17 +116,6 @@ class Op(Mlirc.Operation):
                 _import_by(cls.import_rule(overload), (overload,), cls.__module__)
 
     @classmethod
-    def _generate_init_method(cls, fields: list) -> None:
-        """The bindings make a constructor with a signature for each class. `create` makes ops without: it is made where one is called."""
-        make = super()._generate_init_method  # type: ignore[attr-defined]
-
-        def __init__(*args: Any, **kwargs: Any) -> None:
-            make(fields)
-            cls.__init__(*args, **kwargs)
-
-        cls.__init__ = __init__
-
-    @classmethod
     def import_rule(cls, overload: Any) -> Callable:
         raise TypeError(f"{cls.__name__} lists ATen overloads, but its base class has no import rule for them")
 

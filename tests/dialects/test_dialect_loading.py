@@ -93,6 +93,5 @@ with context():
 
 
 def test_an_op_is_made_by_its_class():
-    """The constructor is made when it is first called."""
     done = python("-c", CONSTRUCTOR)
     assert done.returncode == 0, done.stderr

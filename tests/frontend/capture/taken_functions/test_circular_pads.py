@@ -5,6 +5,7 @@ import torch
 from torch.nn import functional as F
 
 import mlirc
+from tests.frontend.capture.taken_functions.test_resized_images import compiled, gradient
 
 PADS = [(1, 2), (3, 0), (0, 4), (2, 1, 1, 3), (0, 0, 2, 2), (1, 1, 2, 0, 0, 2), (0, 0), (5, 5), (-1, 2), (2, -3)]
 LAST = {4: torch.channels_last, 5: torch.channels_last_3d}
@@ -13,17 +14,6 @@ SHAPE = (2, 3, 5, 6, 5)
 
 def padded(pad):
     return lambda x: F.pad(x, pad, "circular") * 2
-
-
-def compiled(function, **how):
-    return torch.compile(function, backend="mlirc", options={"fallback": "error"}, **how)
-
-
-def gradient(function, x):
-    x = x.detach().requires_grad_()
-    out = function(x)
-    (found,) = torch.autograd.grad(out, x, torch.linspace(-1, 1, out.numel(), dtype=x.dtype).view_as(out))
-    return out.detach(), found
 
 
 def image(*shape, dtype=torch.float32):
