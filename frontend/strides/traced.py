@@ -89,7 +89,9 @@ def _restrided(x: Any, rule: Any, args: tuple) -> Any:
     """
     if not isinstance(x, FakeTensor) or x.layout is not torch.strided or x.constant is not None:
         return x
-    if x.dim() == 0 or (x.dim() == 1 and not (type(x.shape[0]) is int and x.shape[0] <= 1)):
+    if x.dim() == 0:
+        return x
+    if x.dim() == 1 and not (type(x.shape[0]) is int and x.shape[0] <= 1) and not order.same(x.stride(0), 0):
         return x
     try:
         strides = rule(x, args)

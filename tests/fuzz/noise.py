@@ -292,7 +292,10 @@ class Noise(TorchDispatchMode):
             result = self.of_complex(name, args, result)
         if name in ("addcmul", "addcdiv") and isinstance(result, torch.Tensor) and result.is_complex() and not written:
             product = args[1] * args[2] if name == "addcmul" else args[1] / args[2]
-            moved = self.of_complex("mul" if name == "addcmul" else "div", args[1:3], product) - product
+            if product.is_complex():
+                moved = self.of_complex("mul" if name == "addcmul" else "div", args[1:3], product) - product
+            else:
+                moved = self.moved(product, product.abs().double()) - product
             other = torch.where((moved == 0) | ~moved.isfinite(), result, result + kwargs.get("value", 1) * moved)
             result = result.clone().copy_(other)
         if name in LOGARITHMS_OF_SUMS and _is_float(result):

@@ -166,7 +166,9 @@ class Pool:
         command = [sys.executable, "-X", "faulthandler", "-m", "tests.fuzz.worker", "--cache", str(self.cache)]
         command += self.arguments
         root = Path(__file__).parents[2]
-        env = os.environ | ({"PYTHONMALLOC": "malloc"} if "--freed" in self.arguments else {})
+        env = os.environ | {"MALLOC_ARENA_MAX": "2"}
+        if "--freed" in self.arguments:
+            env["PYTHONMALLOC"] = "malloc"
         process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=root, env=env)
         worker = Worker(process)
         self.alive.append(worker)
@@ -240,7 +242,6 @@ def _by_aot_eager(texts: list[str], device: str) -> subprocess.CompletedProcess 
 def limit_memory() -> None:
     """A program that asks for too much gets an exception, as in eager, and not the machine's memory."""
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
-    os.environ.setdefault("MALLOC_ARENA_MAX", "2")
 
 
 def counts(results: Counter) -> str:

@@ -53,3 +53,32 @@ def test_a_shuffle_copies(groups, dynamic):
     for ours, eager in zip(*results, strict=True):
         assert ours.stride() == eager.stride()
         assert ours.data_ptr() not in (x.data_ptr(), dy.data_ptr())
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("promised", ["as promised", "as PyTorch 2.11 promises"])
+def test_scatters_into_repeated_elements(promised, dynamic, monkeypatch):
+    """A copy of a tensor in which one element stands for several is dense: PyTorch 2.11's meta functions gave it strides of 0."""
+    if promised != "as promised":
+        given = torch._prims_common.clone_preserve_strides
+
+        def repeated(x):
+            return x.clone().as_strided(x.shape, x.stride()) if 0 in x.stride() else given(x)
+
+        monkeypatch.setattr(torch._prims_common, "clone_preserve_strides", repeated)
+
+    def function(x, y):
+        rows, cube = x.expand(7), y[:, None].expand(3, 5, 4)
+        return (
+            torch.slice_scatter(rows, x.view(1) + 1, 0, 4, 5),
+            torch.select_scatter(cube, y * 2, 1, 1),
+            torch.diagonal_scatter(x.expand(7, 7), rows + 1),
+            torch.as_strided_scatter(rows, rows[:3] - 1, (3,), (2,)),
+        )
+
+    torch._dynamo.reset()
+    x, y = torch.tensor(2.0), torch.randn(3, 4)
+    run = torch.compile(function, backend="mlirc", options={"fallback": "error", "cache": False}, dynamic=dynamic)
+    for got, expected in zip(run(x, y), function(x, y), strict=True):
+        torch.testing.assert_close(got, expected)
+        assert got.stride() == expected.stride()

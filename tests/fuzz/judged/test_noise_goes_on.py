@@ -169,3 +169,12 @@ def test_a_zero_of_a_least_squares_solution_has_any_sign(monkeypatch):
     monkeypatch.setattr(Noise, "shake", lambda self, x: x)
     found = draws(lambda: torch.linalg.lstsq(matrix, x).solution)
     assert {bool(y[2].signbit()) for y in found} == {False, True}
+
+
+@pytest.mark.parametrize("function", [torch.addcmul, torch.addcdiv])
+def test_real_factors_are_added_to_complex_numbers(function):
+    x, y = torch.tensor([1.0 + 2.0j, -3.0 - 1.0j]), torch.tensor([1.1, 0.7])
+    found = draws(lambda: function(x, y, y + 1, value=3.0))
+    assert any(not torch.equal(one, found[0]) for one in found)
+    for one in found:
+        torch.testing.assert_close(one, function(x, y, y + 1, value=3.0))
