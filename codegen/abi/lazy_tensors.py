@@ -19,11 +19,6 @@ def is_zero(x: torch.Tensor) -> bool:
     return x.data_ptr() == 0 and x.numel() > 0 if test is None else test(x)
 
 
-def is_traced_lazy(fake: torch.Tensor) -> bool:
-    """is_lazy of a fake tensor."""
-    return fake.is_neg() or fake.is_conj() or is_traced_zero(fake)
-
-
 def is_traced_zero(fake: torch.Tensor) -> bool:
     """is_zero of a fake tensor, which has no address to look at."""
     test = zero_test()

@@ -12,6 +12,7 @@ from mlirc.dialects.core import aten_arguments, symbols
 from mlirc.dialects.core.symbols import Expr, Int
 from mlirc.dialects.core.tensor_info import TensorInfo
 
+aten = torch.ops.aten
 SET = "aten.set_.source_Tensor"
 """This operator gives the tensor object other memory, so it must be called with the caller's tensor, not with a detached one."""
 
@@ -69,7 +70,7 @@ class AtenCall:
             error.add_note(f"in {self.op}, called by a compiled graph{self.location and ' from ' + self.location}")
             of_the_user(error)
             raise
-        plain = self.single and is_as_promised(made, self.single)
+        plain = self.single and self.single.layout == "strided" and is_as_promised(made, self.single)
         if plain and (self.aliases[0] != -1 or not keeps_one_of(made, operands)):
             return (made,)
         leaves = flat(made)
@@ -77,7 +78,7 @@ class AtenCall:
             leaves = [x for x in leaves if isinstance(x, torch.Tensor)]
         if len(leaves) != len(self.results):
             raise RuntimeError(f"{self.op} gave {len(leaves)} results where the graph has {len(self.results)}")
-        shares = shares_with([y for y in operands if isinstance(y, torch.Tensor)])
+        shares = shares_with([y for y in operands if isinstance(y, torch.Tensor) and y.layout is torch.strided])
         return tuple(
             [
                 self.as_promised(x, info, alias, shares, sizes)
@@ -96,6 +97,8 @@ class AtenCall:
             return x
         if not isinstance(x, torch.Tensor):
             raise RuntimeError(f"{self.op} gave a {type(x).__name__} where the graph has a tensor")
+        if info.layout.startswith("sparse"):
+            return own_parts(x, info, shares)
         if x.layout is torch.strided and is_lazy(x):
             x = in_memory(x) if is_zero(x) else in_memory(x[once(x.shape, x.stride())]).expand(x.shape)
         shape = tuple([value(size, n, sizes) for size, n in zip(info.shape, x.shape, strict=False)])
@@ -112,6 +115,23 @@ class AtenCall:
         if x.numel() == 0 or all(a == b or n == 1 for n, a, b in zip(shape, strides, x.stride(), strict=True)):
             return x.as_strided(shape, strides)
         return laid_out(x, strides)
+
+
+def own_parts(x: torch.Tensor, info: TensorInfo, shares: Callable) -> torch.Tensor:
+    """A sparse result, whose indices and elements are copied where they are in an operand's memory, which does not outlive the call."""
+    if str(x.layout) != f"torch.{info.layout}" or x.dtype != info.dtype or x.dim() != info.rank:
+        raise RuntimeError(
+            f"the result is a {x.layout} of {x.dtype} where the graph has a {info.layout} of {info.dtype}"
+        )
+    if x.layout is not torch.sparse_coo:
+        return x.clone()
+    parts = aten._indices.default(x), aten._values.default(x)
+    if not any(map(shares, parts)):
+        return x
+    own = [laid_out(part, part.stride()) if shares(part) else part for part in parts]  # its strides choose kernels
+    kind = {"dtype": x.dtype, "layout": x.layout, "device": x.device, "is_coalesced": x.is_coalesced()}
+    make = aten._sparse_coo_tensor_with_dims_and_tensors.default
+    return make(x.sparse_dim(), x.dense_dim(), x.shape, *own, **kind)
 
 
 def without_history(function: Callable, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
@@ -150,7 +170,7 @@ def is_as_promised(x: Any, info: TensorInfo) -> bool:
 
 
 def keeps_one_of(x: torch.Tensor, operands: Sequence[Any]) -> bool:
-    return any(isinstance(y, torch.Tensor) and is_alias(x, y) for y in operands)
+    return any(isinstance(y, torch.Tensor) and y.layout is torch.strided and is_alias(x, y) for y in operands)
 
 
 def value(size: Int, actual: int, sizes: dict[str, int]) -> int:

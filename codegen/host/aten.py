@@ -50,7 +50,10 @@ def aten_call(frame: Frame, op: Any, number: int, objects: Sequence[Any]) -> Hos
     )
     sizes = [("i", f"i64 {frame.sizes.of(symbols.parse(expr))}") for expr in call.expressions]
     operands = [frame.values[x] for x in op.operands]
-    native, why = native_way(frame, op, call.function, operands)
+    if any(reads_sparse(x) for x in (*op.operands, *op.results)):
+        native, why = None, "a tensor is sparse"
+    else:
+        native, why = native_way(frame, op, call.function, operands)
     if native is not None:
         call_natively(frame, op, call.function, native, number, operands, sizes)
     else:
@@ -94,6 +97,10 @@ def native_way(
         except NotNative as reason:
             why = str(reason)
     return None, why
+
+
+def reads_sparse(x: ir.Value) -> bool:
+    return isinstance(x.type, ir.RankedTensorType) and info_of(x).layout.startswith("sparse")
 
 
 def ways_on_gpu() -> tuple[Callable[..., NativeCall], ...]:

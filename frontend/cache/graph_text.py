@@ -134,6 +134,8 @@ class GraphTextWriter:
         """The text of a node's value: of its fake tensor, or of what else stands there."""
         if isinstance(x, torch.Tensor):
             info = sized(tensor_info, x)
+            if info.layout != "strided":
+                return f"{info.dtype} [{', '.join(map(str, info.shape))}] {info.layout} {info.device}"
             number = self.storages.setdefault(storage_id(x), len(self.storages))
             numbers = " ".join(f"[{', '.join(map(str, values))}]" for values in (info.shape, info.stride))
             return f"{info.dtype} {numbers} @{sized(storage_offset, x)} {info.device} in {number}"

@@ -83,10 +83,12 @@ def _input(writer: GraphTextWriter, x: Any, fake: Any) -> str:
         raise NoText(f"an input in the layout {x.layout}")
     if not all(type(n) is int for n in (*fake.shape, *fake.stride(), fake.storage_offset())):
         raise NoText("a size that is a symbol")
+    if x.is_conj() or x.is_neg():
+        raise NoText("an input that conjugates or negates what is in memory")
     numbers = [list(x.shape), list(x.stride()), x.storage_offset(), x.untyped_storage().nbytes()]
     place = writer.storages.setdefault(storage_id(x), len(writer.storages))
     flags = [type(x).__name__, x.requires_grad, x.is_leaf, is_view(x)]
-    flags += [x.is_conj(), x.is_neg(), x.is_inference(), x.is_quantized]
+    flags += [x.is_inference(), x.is_quantized]
     return f"{x.dtype} {numbers} {x.device} in {place} {flags}"
 
 

@@ -11,10 +11,11 @@ from torch.fx import GraphModule
 # the operators that they define, which a graph of the disk cache may call
 import mlirc.dialects.ops.nn.flex_operators
 import mlirc.frontend.partition.random_states  # noqa: F401
-from mlirc.codegen.abi.lazy_tensors import is_lazy, is_traced_lazy
+from mlirc.codegen.abi.lazy_tensors import is_traced_zero, is_zero
 from mlirc.dialects.lazy_dataclass import dataclass
 from mlirc.frontend.budget import pace
 from mlirc.frontend.cache.trace_cache import CachedTrace
+from mlirc.frontend.capture.lazy_inputs import lazy_inputs, taking_memory, with_memory_taken
 from mlirc.frontend.errors import UnsupportedGraph
 from mlirc.frontend.fallback import in_eager
 from mlirc.frontend.options import Options
@@ -27,15 +28,13 @@ from mlirc.frontend.torch_compat.fake_tensors import FakeTensor, unset_fake_temp
 from mlirc.frontend.torch_compat.older_torch import static_inputs
 
 
-def refuse_lazy(inputs: Sequence[Any]) -> None:
-    """Raises UnsupportedGraph for a tensor whose values are not in its memory. Dynamo compiles anew where that changes."""
+def refuse_zeros(inputs: Sequence[Any]) -> None:
+    """Raises UnsupportedGraph for zeros without memory, of which AOTAutograd traces none. Dynamo compiles anew where that changes."""
     for x in inputs:
         if not isinstance(x, torch.Tensor) or x.layout is not torch.strided:
             continue
-        if is_traced_lazy(x) if isinstance(x, FakeTensor) else is_lazy(x):
-            raise UnsupportedGraph(
-                "an input is a view that negates or conjugates what is in memory, or zeros without memory"
-            )
+        if is_traced_zero(x) if isinstance(x, FakeTensor) else is_zero(x):
+            raise UnsupportedGraph("an input is zeros without memory")
 
 
 def parameter_positions(kind: str) -> list[int]:
@@ -119,6 +118,16 @@ class Capture:
     def graph(self, kind: str, gm: GraphModule, inputs: Sequence[Any], undefined: tuple[int, ...] = ()) -> Callable:
         if kind != "backward" and loses_results():
             raise ResultLost
+        flags = lazy_inputs(gm)
+        if flags:
+            taken, inputs = taking_memory(gm, inputs, flags)
+            return with_memory_taken(self.graph_of_memory(kind, taken, inputs, undefined), gm, flags)
+        return self.graph_of_memory(kind, gm, inputs, undefined)
+
+    def graph_of_memory(
+        self, kind: str, gm: GraphModule, inputs: Sequence[Any], undefined: tuple[int, ...]
+    ) -> Callable:
+        """A graph whose inputs have their values in memory."""
         # AOTAutograd's mode would make fakes of the small tensors that passes compute with
         with unset_fake_temporarily(), self.beside_background():
             try:

@@ -24,7 +24,7 @@ from mlirc.codegen.abi.python_tensor import why_no_programs
 from mlirc.codegen.process.limits import FOR_EACH_NODE, TO_COMPILE, TO_LOAD, addresses, with_room
 from mlirc.frontend.cache.graph_cache import DiskCache
 from mlirc.frontend.cache.trace_cache import CachedTrace
-from mlirc.frontend.capture.aot_autograd import Capture, parameter_positions, refuse_lazy
+from mlirc.frontend.capture.aot_autograd import Capture, parameter_positions, refuse_zeros
 from mlirc.frontend.capture.function_rewrites import left_to_eager, rewrite_functions
 from mlirc.frontend.driver.around_calls import around_calls
 from mlirc.frontend.driver.in_budget import Around, in_budget
@@ -47,7 +47,7 @@ def compile_captured(gm: GraphModule, inputs: Sequence[Any], options: Options) -
     """The callable of a graph of Dynamo's. Each ATen graph that AOTAutograd makes of it goes `compile_aten`, the backward
     graph maybe at its first call."""
     refuse_fake(inputs)
-    refuse_lazy(inputs)
+    refuse_zeros(inputs)
     tell = partial(in_eager.from_now_on, kind_of(inputs), options)
     if why := level_entered() or refused_update(gm) or left_to_eager(gm):
         return eager(with_pythons_extremes(gm), tell, why)

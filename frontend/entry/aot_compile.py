@@ -17,7 +17,7 @@ from mlirc.codegen.process.limits import with_room
 from mlirc.dialects.lazy_dataclass import dataclass
 from mlirc.frontend import statistics
 from mlirc.frontend.cache.compiled import from_data, to_data
-from mlirc.frontend.capture.aot_autograd import Capture, parameter_positions, refuse_lazy
+from mlirc.frontend.capture.aot_autograd import Capture, parameter_positions, refuse_zeros
 from mlirc.frontend.capture.function_rewrites import left_to_eager, rewrite_functions
 from mlirc.frontend.driver.boxed_call import Boxed, wrap
 from mlirc.frontend.errors import NoText, UnsupportedGraph
@@ -75,7 +75,7 @@ def compiled_ahead(gm: GraphModule, inputs: Sequence[Any], options: Options) -> 
             f"aot_compile cannot be done without {'aot-compile' if kinds is None else 'trace-result'}"
         )
     kinds.register(AheadOfTime)  # type: ignore[attr-defined]
-    refuse_lazy(inputs)
+    refuse_zeros(inputs)
     if why := level_entered() or refused_update(gm) or left_to_eager(gm):
         raise UnsupportedGraph(why)
     rewrite_functions(gm)

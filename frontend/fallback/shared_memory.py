@@ -182,7 +182,8 @@ def traced_overlaps(given: dict[int, torch.Tensor], written: Set[int]) -> Overla
         spans = [(hint(x.storage_offset()) * x.element_size(), extent(x), k) for k in known for x in (given[k],)]
         fixed = {k for k in known if all(isinstance(n, int) for n in numbers(given[k]))}
         for pair, distance in overlaps(spans, written).items():
-            exact = fixed.issuperset(pair) and not taken_apart(*(given[k] for k in pair))
+            lazy = any(given[k].is_conj() or given[k].is_neg() for k in pair)  # views of a base have no such flags
+            exact = fixed.issuperset(pair) and not lazy and not taken_apart(*(given[k] for k in pair))
             found[pair] = distance if exact else NEVER
         found |= {(j, k): NEVER for j in set(places) - set(known) for k in places if j != k and {j, k} & written}
     return found

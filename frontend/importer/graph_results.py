@@ -11,7 +11,7 @@ from mlirc.dialects.core.dialect import attribute_value, create
 from mlirc.dialects.core.graph_builder import GraphBuilder
 from mlirc.dialects.core.symbols import Expr
 from mlirc.frontend.importer import views
-from mlirc.frontend.importer.sizes import tensor_info
+from mlirc.frontend.importer.sizes import is_sparse, tensor_info
 from mlirc.frontend.torch_compat.fake_tensors import storage_id
 
 
@@ -74,4 +74,4 @@ def storage_of(node: Node) -> int:
     where a pass of PyTorch's has replaced the viewed node."""
     while (behind := views.viewed(node)) is not None:
         node = behind
-    return storage_id(node.meta["val"])
+    return id(node) if is_sparse(node.meta["val"]) else storage_id(node.meta["val"])

@@ -46,6 +46,7 @@ from mlirc.frontend.importer.sizes import (
     guarantees,
     guarded,
     is_ragged_size,
+    is_sparse,
     size,
     storage_offset,
     tensor_info,
@@ -156,7 +157,7 @@ class GraphImporter:
             value = node.meta.get("val")
             if isinstance(value, torch.SymInt):
                 continue  # its expression stands for it
-            if isinstance(value, torch.Tensor):
+            if isinstance(value, torch.Tensor) and not is_sparse(value):
                 self.argument_of_storage.setdefault(storage_id(value), index)
             self.values[node] = block.arguments[index]
         with ir.InsertionPoint(block):
@@ -272,6 +273,8 @@ class GraphImporter:
         ):  # which is no call, but how AOTAutograd says what an input becomes
             reason = f"its kernel for {', '.join(keys)} is not PyTorch's"
             return self.by_aten(node, target, args, kwargs, reason, overridden=True)
+        if any(is_sparse(x) for x in (*flat(promised), *(y.meta.get("val") for y in node.all_input_nodes))):
+            return self.by_aten(node, target, args, kwargs, "a tensor is sparse")
         if target is aten.copy_.default:
             return self.assign(node, *args[:2])
         if target is aten.convolution.default and refused_operands.pads_too_much(node):

@@ -233,13 +233,24 @@ def _scaled(expr: Any) -> tuple[Int, int] | None:
     return value * factor.p, factor.q
 
 
+SPARSE = (torch.sparse_coo, torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr, torch.sparse_bsc)
+
+
+def is_sparse(x: Any) -> bool:
+    """Whether it is a tensor of a few elements and their indices, which operators of ATen's alone read and make."""
+    return isinstance(x, torch.Tensor) and x.layout in SPARSE
+
+
 def tensor_info(fake: torch.Tensor) -> TensorInfo:
-    """dtype, sizes, strides, device of a fake tensor. Raises UnsupportedGraph for what has no dense strided memory, or has too much."""
-    if fake.layout is not torch.strided:
-        raise UnsupportedGraph(f"a tensor has layout {fake.layout}; only torch.strided is compiled")
+    """dtype, sizes, strides, device, layout of a fake tensor. Raises UnsupportedGraph for what has too much memory, or memory of another kind."""
     if fake.dtype not in DTYPE_TEXT:
         raise UnsupportedGraph(f"a tensor has dtype {fake.dtype}, which the dialect has no type for")
-    shape, stride = tuple(map(size, fake.shape)), tuple(map(size, fake.stride()))
+    shape = tuple(map(size, fake.shape))
+    if is_sparse(fake):
+        return TensorInfo(fake.dtype, shape, device=str(fake.device), layout=str(fake.layout).removeprefix("torch."))
+    if fake.layout is not torch.strided:
+        raise UnsupportedGraph(f"a tensor has layout {fake.layout}, which no graph takes")
+    stride = tuple(map(size, fake.stride()))
     info = _one_info(fake.dtype, shape, stride, fake.device)
     bytes_ = info.extent * fake.dtype.itemsize
     if isinstance(bytes_, int) and bytes_ >= LARGEST:

@@ -17,9 +17,8 @@ from mlirc.frontend.torch_compat.aot_autograd.merged_branches import refuses_bra
 from mlirc.frontend.torch_compat.fake_dispatch import fake_dispatch
 from mlirc.frontend.torch_compat.fake_tensors import FakeTensor, detect_fake_mode, storage_id
 
-COPIES_ON_CPU = (
-    torch.ops.aten.channel_shuffle.default,
-)  # their meta functions may give a view, which their schemas do not
+COPIES_ON_CPU = (torch.ops.aten.channel_shuffle.default, torch.ops.aten.native_dropout.default)
+"""Their meta functions may give an operand, or a view of one, which their schemas do not."""
 T = TypeVar("T")
 
 
@@ -60,6 +59,8 @@ def _as_eager(func: Any, args: tuple, kwargs: dict, result: Any) -> Any:
     tensors = [x for x in result if isinstance(x, FakeTensor)] if isinstance(result, (tuple, list)) else []
     if tensors:
         result = with_eager_statistics(func, args, result)
+        if func in COPIES_ON_CPU:
+            result = tuple([_copied(func, x) for x in result])
         rule = rule_of(func, tensors[0].device.type)
         if rule is not None:
             arguments = _in_order(func, args, kwargs)
