@@ -47,7 +47,9 @@ def with_eager_sizes(operator: Any, args: tuple, result: torch.Tensor) -> torch.
 
 def with_eager_statistics(operator: Any, args: tuple, results: tuple | list) -> tuple | list:
     """A norm's results: the second and third, a mean and a reciprocal deviation, are promised in the dtype of the operand on a CPU; new
-    running statistics, which have the old ones' dtype, in that of the computation."""
+    running statistics, which have the old ones' dtype, in that of the computation. The mask of dropout of no elements, which is promised in bool."""
+    if operator is aten.native_dropout.default and any(type(n) is int and n == 0 for n in args[0].shape):
+        return results[0], torch.empty_like(args[0])
     if operator in RUNNING:
         first = RUNNING[operator]
         given = (x if isinstance(x, torch.Tensor) else None for x in args[3:5])

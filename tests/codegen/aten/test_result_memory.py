@@ -32,3 +32,22 @@ def test_a_result_that_is_an_operand_gets_memory_of_its_own():
         first, second = torch.compile(function, backend="mlirc", options={"fallback": "error"})(torch.ones(4))
         first.add_(1)
         assert first.tolist() == [3.0] * 4 and second.tolist() == [3.0] * 4
+
+
+@pytest.mark.parametrize("shape", [(3, 4), (0, 4), ()])
+@pytest.mark.parametrize("train", [True, False, None])
+@pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
+def test_dropout_that_may_drop_nothing(share, train, shape):
+    """Its meta function gives the operand itself, and a mask of bool; eager copies, and its mask of no elements has the operand's dtype."""
+
+    def function(x):
+        return torch.ops.aten.native_dropout(x, share, train)
+
+    x, seen = torch.ones(shape), []
+    for run in (function, torch.compile(function, backend="mlirc", options={"fallback": "error"})):
+        torch.manual_seed(0)
+        seen.append(run(x))
+        assert not x.numel() or seen[-1][0].data_ptr() != x.data_ptr()
+    for found, wanted in zip(*seen, strict=True):
+        torch.testing.assert_close(found, wanted)
+        assert (found.stride(), found.dtype) == (wanted.stride(), wanted.dtype)
