@@ -49,6 +49,7 @@ class ListOp(ir.OpView):
 
 
 OPS: dict[str, type] = {}  # "add" -> its class
+COMBINED: dict[str, type] = {}  # kind of a fold -> the op that says how it combines two values (FoldOp)
 # ATen overload -> rule(g, *args, **kwargs) that builds dialect ops and returns their values
 IMPORTS: dict[Any, Callable] = {}
 
@@ -67,6 +68,7 @@ def _defined_in(name: str) -> None:
     for mnemonic, cls in list(OPS.items()):
         if cls.__module__ == name:
             del OPS[mnemonic]
+            COMBINED.pop(mnemonic, None)
     for overload, file in list(_importers.items()):
         if file == name:
             del _importers[overload]
@@ -189,8 +191,36 @@ class Ternary(Elementwise):
     out: ext.Result[Any]
 
 
-class Reduction(Op, traits=[ext.Pure]):
-    """Folds the dimensions `dims` of its input with the kernel-level reduction `kind` (kernel_ops.Reduce).
+class FoldOp(Op):
+    """Base of reductions and scans, which fold values by a `kind`: one of kernel_ops.REDUCTIONS or SCANS, or one that the op defines.
+
+    An op that has `combine` defines a kind, which has the op's name:
+
+        combine(b, x, y)   a scalar body, which makes one value of two neighbours, x before y; b.dtype is the dtype of both and of the result
+        identity           a number that changes no value: combine(identity, x) and combine(x, identity) are x
+
+    Values are combined in groups of any size: combine(combine(x, y), z) is combine(x, combine(y, z)) but for rounding. A scan keeps their
+    order; a reduction does not, so its `combine` also has to give the same for y and x.
+    """
+
+    kind = ""
+
+    def __init_subclass__(cls, *, name: str | None = None, **keywords: Any):
+        combine = getattr(cls, "combine", None)
+        if name and combine is not None:
+            if not isinstance(getattr(cls, "identity", None), int | float):
+                raise TypeError(
+                    f"{cls.__name__} has `combine`, and so needs `identity`, a number that changes no value"
+                )
+            check_body(combine)
+            cls.kind = name
+        super().__init_subclass__(name=name, **keywords)
+        if name and combine is not None:
+            COMBINED[name] = cls
+
+
+class Reduction(FoldOp, traits=[ext.Pure]):
+    """Folds the dimensions `dims` of its input by `kind` (kernel_ops.Reduce).
 
     dims     a text list of nonnegative dimensions, "0, 2"
     keepdim  true or false
@@ -201,7 +231,6 @@ class Reduction(Op, traits=[ext.Pure]):
     dims: ir.StringAttr
     keepdim: Any
     out: ext.Result[Any]
-    kind = ""
 
 
 class Composite(Op, traits=[ext.Pure]):

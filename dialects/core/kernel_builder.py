@@ -17,7 +17,7 @@ from mlirc.dialects.core import symbols
 from mlirc.dialects.core.bindings import ir
 from mlirc.dialects.core.dialect import OPS, Elementwise, make_attribute
 from mlirc.dialects.core.graph_builder import constant_text
-from mlirc.dialects.core.kernel_ops import REDUCTIONS
+from mlirc.dialects.core.kernel_ops import reductions
 from mlirc.dialects.core.symbols import Int
 from mlirc.dialects.core.tensor_types import TEXT_DTYPE, TensorInfo, element_type, info_of, opmath, type_of
 
@@ -149,13 +149,13 @@ class KernelBuilder:
     # ---- folding and checking
 
     def reduce(self, kind: str, x: ir.Value) -> ir.Value:
-        """`x` folded over the inner dimensions; `kind` is one of kernel_ops.REDUCTIONS."""
-        gives = REDUCTIONS[kind]
+        """`x` folded over the inner dimensions; `kind` is one of kernel_ops.reductions()."""
+        gives = reductions()[kind]
         dtype = info_of(x).dtype if gives == "same" else TEXT_DTYPE[gives]
         return self._create("reduce", [x], dtype, {"kind": ir.StringAttr.get(kind)})
 
     def scan(self, kind: str, x: ir.Value) -> ir.Value:
-        """The running fold of `x` along the one inner dimension: "sum", "prod", "max" or "min"."""
+        """The running fold of `x` along the one inner dimension; `kind` is one of kernel_ops.scans()."""
         return self._create("scan", [x], info_of(x).dtype, {"kind": ir.StringAttr.get(kind)})
 
     def check_index(self, x: ir.Value, size: Int, wraps: bool, message: str) -> ir.Value:

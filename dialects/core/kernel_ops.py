@@ -27,7 +27,7 @@ from typing import Any
 import torch
 
 from mlirc.dialects.core.bindings import ext, ir
-from mlirc.dialects.core.dialect import ListOp, Mlirc
+from mlirc.dialects.core.dialect import COMBINED, ListOp, Mlirc, Reduction
 
 # kind -> what it gives: "same" dtype as its operand, or a dtype's text. NaN wins in max, min, argmax and argmin, as in eager;
 # argmax and argmin give the first index, counted row-major over the inner dimensions, first_max and first_min the element there:
@@ -46,13 +46,27 @@ REDUCTIONS = {
     "first_max": "same",
     "first_min": "same",
 }
+SCANS = ("sum", "prod", "max", "min")
 POSITIONAL = ("argmax", "argmin", "first_max", "first_min")  # those that need the order of the elements
+
+
+def reductions() -> dict[str, str]:
+    """REDUCTIONS, and the kinds that ops define (dialect.FoldOp)."""
+    return REDUCTIONS | {kind: "same" for kind, op in COMBINED.items() if issubclass(op, Reduction)}
+
+
+def scans() -> tuple[str, ...]:
+    """SCANS, and the kinds that ops define (dialect.FoldOp)."""
+    return (*SCANS, *(kind for kind, op in COMBINED.items() if not issubclass(op, Reduction)))
 
 
 def identity(kind: str, dtype: torch.dtype) -> float | int | bool:
     """What a fold of nothing gives, in the dtype that it folds in; of extremes, what no element is beyond."""
-    if kind in ("sum", "mean", "any", "prod", "all"):
-        number: float | int | bool = kind in ("prod", "all")
+    number: float | int | bool
+    if kind in COMBINED:
+        number = COMBINED[kind].identity  # type: ignore[attr-defined]
+    elif kind in ("sum", "mean", "any", "prod", "all"):
+        number = kind in ("prod", "all")
     elif dtype == torch.bool:
         number = kind.endswith("min")
     elif dtype.is_floating_point:
@@ -104,7 +118,7 @@ class CheckIndex(Mlirc.Operation, name="check_index", traits=[ext.Pure]):
 
 
 class Reduce(Mlirc.Operation, name="reduce", traits=[ext.Pure]):
-    """Folds an inner value over all inner dimensions, with a kind of REDUCTIONS. Of nothing: 0, 1, -inf or lowest, +inf or highest,
+    """Folds an inner value over all inner dimensions, with one of the kinds reductions(). Of nothing: 0, 1, -inf or lowest, +inf or highest,
     false, true. The order of a sum is free: several accumulators, threads."""
 
     x: ext.Operand[Any]
@@ -113,7 +127,7 @@ class Reduce(Mlirc.Operation, name="reduce", traits=[ext.Pure]):
 
 
 class Scan(Mlirc.Operation, name="scan", traits=[ext.Pure]):
-    """The running fold (inclusive) of an inner value along the one inner dimension: kind is sum, prod, max or min."""
+    """The running fold (inclusive) of an inner value along the one inner dimension, with one of the kinds scans()."""
 
     x: ext.Operand[Any]
     kind: ir.StringAttr

@@ -13,10 +13,10 @@ import torch
 
 from mlirc.dialects.core import symbols
 from mlirc.dialects.core.bindings import ir
-from mlirc.dialects.core.dialect import Elementwise, attribute_value
+from mlirc.dialects.core.dialect import COMBINED, Elementwise, attribute_value
 from mlirc.dialects.core.graph_builder import read_constant
 from mlirc.dialects.core.index_errors import index_text
-from mlirc.dialects.core.kernel_ops import REDUCTIONS, identity
+from mlirc.dialects.core.kernel_ops import identity, reductions, scans
 from mlirc.dialects.core.scalar_builder import TorchBuilder
 from mlirc.dialects.core.symbols import Int
 from mlirc.dialects.core.tensor_types import dtype_of, opmath
@@ -292,7 +292,10 @@ def _fold_last(kind: str, x: torch.Tensor) -> torch.Tensor:
         if x.shape[-1] == 0:
             return torch.full(x.shape[:-1], identity(kind, x.dtype), dtype=x.dtype)
         return (x.max(-1) if kind == "first_max" else x.min(-1)).values
-    raise ValueError(f"no reduction '{kind}'; there are {', '.join(REDUCTIONS)}")
+    if kind in reductions():
+        start = torch.full((*x.shape[:-1], 1), identity(kind, x.dtype), dtype=x.dtype)
+        return combined(kind, torch.cat([start, x], -1), -1)[..., -1]
+    raise ValueError(f"no reduction '{kind}'; there are {', '.join(reductions())}")
 
 
 def _steady_mean(x: torch.Tensor) -> torch.Tensor:
@@ -318,4 +321,15 @@ def running_fold(kind: str, x: torch.Tensor, dim: int) -> torch.Tensor:
         if x.shape[dim] == 0:
             return x.clone()
         return (x.cummax(dim) if kind == "max" else x.cummin(dim)).values
-    raise ValueError(f"no scan '{kind}'; there are sum, prod, max, min")
+    if kind in scans():
+        return combined(kind, x, dim)
+    raise ValueError(f"no scan '{kind}'; there are {', '.join(scans())}")
+
+
+def combined(kind: str, x: torch.Tensor, dim: int) -> torch.Tensor:
+    """The running fold of a kind that an op defines (dialect.FoldOp): one element after the other, half types in float32."""
+    wide = x.to(opmath(x.dtype))
+    body, found = COMBINED[kind].combine, list(wide.unbind(dim))  # type: ignore[attr-defined]
+    for k in range(1, len(found)):
+        found[k] = body(TorchBuilder(wide.dtype), found[k - 1], found[k]).to(wide.dtype)
+    return torch.stack(found, dim).to(x.dtype) if found else x.clone()

@@ -28,7 +28,7 @@ from mlirc.lowering.gpu.matmul.persistent import persistent, write_persistent
 from mlirc.lowering.gpu.triton import means
 from mlirc.lowering.gpu.triton.builder import TL_DTYPE, TRITON_DTYPE, TritonValue, literal
 from mlirc.lowering.gpu.triton.emitter import FAILURE, TRAP, TritonEmitter
-from mlirc.lowering.gpu.triton.folds import TritonFold, function_text
+from mlirc.lowering.gpu.triton.folds import TritonFold
 from mlirc.lowering.gpu.triton.indices import LARGEST
 from mlirc.lowering.gpu.triton.moments import means_of_variances
 from mlirc.lowering.gpu.triton.online_softmax import find_pairs
@@ -314,7 +314,7 @@ def _before(e: TritonEmitter, roots: list[Node]) -> list[Node]:
 def _start(e: TritonEmitter, node: Node) -> list[TritonValue]:
     """The accumulators of a reduction."""
     fold = TritonFold(node)
-    e.functions[fold.function] = function_text(fold.function)
+    e.functions[fold.function] = fold.function_text
     dims = e.lanes_of(node.operands[0])
     state = [_filled(e, fold.identity, fold.dtype, dims)]
     if fold.positional:  # the index of the extreme: 0 where no element exceeds the identity

@@ -9,7 +9,7 @@ from mlirc.lowering.kernel.nodes import Node
 
 @dataclass(frozen=True)
 class Fold:
-    """A `reduce` or `scan` node. `kind` is one of kernel_ops.REDUCTIONS; `dtype` is that of the accumulator."""
+    """A `reduce` or `scan` node. `kind` is one of kernel_ops.reductions() or scans(); `dtype` is that of the accumulator."""
 
     node: Node
 

@@ -8,12 +8,10 @@ import torch
 from mlirc.dialects.core import symbols
 from mlirc.dialects.core.bindings import ir
 from mlirc.dialects.core.dialect import OPS, Elementwise, attribute_value
-from mlirc.dialects.core.kernel_ops import REDUCTIONS
+from mlirc.dialects.core.kernel_ops import reductions, scans
 from mlirc.dialects.core.symbols import Int
 from mlirc.dialects.core.tensor_types import KERNEL_DTYPES, TEXT_DTYPE, TensorInfo, info_of
 from mlirc.lowering.module.rules import StageError, expect, expression, list_attribute, text_attribute
-
-SCANS = ("sum", "prod", "max", "min")
 
 
 def verify_kernel(op: Any, inputs: Sequence[TensorInfo]) -> list[tuple[torch.dtype, int]]:
@@ -152,12 +150,12 @@ class _Body:
     def check_fold(self, op: Any, is_scan: bool) -> bool:
         """Returns whether the result is inner."""
         kind = text_attribute(op, "kind")
-        kinds = SCANS if is_scan else tuple(REDUCTIONS)
+        kinds = dict.fromkeys(scans(), "same") if is_scan else reductions()
         expect(kind in kinds, op, f"no kind '{kind}'", f"there are {', '.join(kinds)}")
         expect(bool(self.inner_dims), op, "there is no inner dimension to fold", "give the kernel one")
         if is_scan:
             expect(len(self.inner_dims) == 1, op, f"{len(self.inner_dims)} inner dimensions", "a scan runs along one")
-        gives = "same" if is_scan else REDUCTIONS[kind]
+        gives = kinds[kind]
         if gives == "same":
             self.same_dtype(op)
             floats = self.dtype(op, op.results[0]).is_floating_point

@@ -1,21 +1,24 @@
-"""Scans along one dimension: cumsum, cumprod, cummax, cummin."""
+"""Scans along one dimension: cumsum, cumprod, logcumsumexp, cummax, cummin."""
 
+import math
 from typing import Any
 
 import torch
 
+from mlirc.dialects.core import symbols
 from mlirc.dialects.core.bindings import ext
-from mlirc.dialects.core.dialect import Op, attribute_value, create, imports
+from mlirc.dialects.core.dialect import FoldOp, Op, attribute_value, create, imports
+from mlirc.dialects.core.graph_builder import NotOurs
 from mlirc.dialects.core.import_arguments import dimension, need_kernel_dtypes
 from mlirc.dialects.core.tensor_types import info_of, opmath, type_of
+from mlirc.dialects.ops.elementwise.exponential import Logaddexp
 
 aten = torch.ops.aten
+FEW_ROWS = 8  # of float64 a vector has as many lanes; a row is scanned in order
 
 
-class Running(Op, traits=[ext.Pure]):
+class Running(FoldOp, traits=[ext.Pure]):
     """The fold `kind` of each element and those before it along `dim`. The input is converted to the result's dtype."""
-
-    kind = ""
 
     @staticmethod
     def kernel(make, op):
@@ -37,6 +40,16 @@ class Cumprod(Running, name="cumprod"):
     dim: Any
     out: ext.Result[Any]
     kind = "prod"
+
+
+class LogCumsumExp(Running, name="logcumsumexp"):
+    """The logarithm of the sum of the exponentials so far."""
+
+    x: ext.Operand[Any]
+    dim: Any
+    out: ext.Result[Any]
+    combine = staticmethod(Logaddexp.scalar)
+    identity = -math.inf
 
 
 class RunningExtreme(Op, traits=[ext.Pure]):
@@ -97,6 +110,20 @@ def cumsum(g, x, dim, *, dtype=None):
 @imports(aten.cumprod.default)
 def cumprod(g, x, dim, *, dtype=None):
     return running("cumprod", g, x, dim, dtype)
+
+
+@imports(aten.logcumsumexp.default)
+def logcumsumexp(g, x, dim):
+    info = info_of(x)
+    if not info.dtype.is_floating_point:
+        raise NotOurs("logcumsumexp of integers, which eager refuses")
+    if info.device != "cpu":
+        raise NotOurs("logcumsumexp on a GPU, where ATen has a kernel for it")
+    if info.rank:
+        rows = symbols.product(n for d, n in enumerate(info.shape) if d != dimension(dim, info.rank))
+        if isinstance(rows, int) and 0 < rows < FEW_ROWS:
+            raise NotOurs("logcumsumexp of few rows, whose elements are computed one by one: ATen's kernel takes less")
+    return running("logcumsumexp", g, x, dim, None)
 
 
 def running(name, g, x, dim, dtype):

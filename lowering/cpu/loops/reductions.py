@@ -11,6 +11,7 @@ from dataclasses import replace
 
 import torch
 
+from mlirc.dialects.core.dialect import COMBINED
 from mlirc.dialects.lazy_dataclass import dataclass
 from mlirc.lowering.cpu.math.builder import Value, VectorBuilder
 from mlirc.lowering.kernel.fold import Fold
@@ -114,6 +115,8 @@ class LaneFold(Fold):
         return [s, b.add(lost, other[1]) if len(other) > 1 else lost]
 
     def combine(self, b: VectorBuilder, x: Value, y: Value) -> Value:
+        if self.kind in COMBINED:
+            return COMBINED[self.kind].combine(b, x, y)  # type: ignore[attr-defined]
         method = {"sum": b.add, "prod": b.mul, "max": b.maximum, "min": b.minimum, "any": b.or_, "all": b.and_}
         return method[self.kind](x, y)
 
@@ -121,6 +124,8 @@ class LaneFold(Fold):
         """The lanes of an accumulator folded into scalars."""
         if b.lanes == 1:
             return state
+        if self.kind in COMBINED:
+            return [self.lanes_combined(b, *state)]
         if not self.positional:
             return [lanes_folded(b, self.kind, x) for x in state]
         value, position = state
@@ -137,6 +142,15 @@ class LaneFold(Fold):
         same = b.emit(f"vector.broadcast {first} : i64 to {b.type_text(torch.int64)}", torch.int64)
         value = b.select(b.eq(position, same), value, b.constant(self.identity, self.dtype))
         return [lanes_folded(b, extreme, value), first]  # of one lane, so that a zero keeps its sign
+
+    def lanes_combined(self, b: VectorBuilder, x: Value) -> Value:
+        """The lanes combined by a kind that an op defines: halves of the vector with each other, until all lanes are in the first one."""
+        type_, half = b.type_text(self.dtype), b.lanes // 2
+        while half:
+            moved = [(k + half) % b.lanes for k in range(b.lanes)]
+            x = self.combine(b, x, b.emit(f"vector.shuffle {x}, {x} {moved} : {type_}, {type_}", self.dtype))
+            half //= 2
+        return b.emit(f"vector.extract {x}[0] : {_scalar(b, x)} from {type_}", self.dtype)
 
     def result(self, b: VectorBuilder, state: list[Value]) -> Value:
         if self.compensated:  # of an infinite sum what was lost is NaN

@@ -176,7 +176,7 @@ class TritonEmitter(Tiles):
     def folded(self, node: Node) -> tuple[TritonFold, TritonValue]:
         """What a fold folds: its operand with the identity outside of the row, of the row's whole shape."""
         fold = TritonFold(node)
-        self.functions[fold.function] = function_text(fold.function)
+        self.functions[fold.function] = fold.function_text
         x = fold.widened(self.builder(fold.dtype), self.value(node.operands[0]))
         dims = x.tile | {"r"} if self.has_block else x.tile
         if "r" in self.masks:

@@ -5,8 +5,9 @@ Booleans and integers of 8 and 16 bits fold as int32, and wrap around when they 
 
 import torch
 
+from mlirc.dialects.core.dialect import COMBINED
 from mlirc.dialects.lazy_dataclass import dataclass
-from mlirc.lowering.gpu.triton.builder import TritonBuilder, TritonValue
+from mlirc.lowering.gpu.triton.builder import TRITON_DTYPE, Lines, TritonBuilder, TritonValue
 from mlirc.lowering.kernel.fold import Fold
 
 # the functions' text, by name; a kernel's text holds those that it uses
@@ -69,10 +70,23 @@ class TritonFold(Fold):
 
     @property
     def function(self) -> str:
+        if self.kind in COMBINED:
+            return f"{self.kind}_{TRITON_DTYPE[self.dtype]}"
         ordered = self.kind.endswith(("max", "min")) and self.source.is_floating_point
         # first_max finds an extreme and its position, as argmax does; a mean folds as a sum
         kind = self.kind.replace("first_", "arg").replace("mean", "sum")
         return f"last_{kind}" if self.keeps_last else f"nan_{kind}" if ordered else kind
+
+    @property
+    def function_text(self) -> str:
+        """The definition of `fold_FUNCTION`."""
+        if self.kind not in COMBINED:
+            return function_text(self.function)
+        lines = Lines()
+        operands = (TritonValue(name, self.dtype) for name in "ab")
+        made = COMBINED[self.kind].combine(TritonBuilder(lines, self.dtype), *operands)  # type: ignore[attr-defined]
+        lines.add(f"return {made}")
+        return "\n".join(["@triton.jit", f"def fold_{self.function}(a, b):", *lines.text, ""])
 
     @property
     def is_mean(self) -> bool:
@@ -80,8 +94,10 @@ class TritonFold(Fold):
 
     @property
     def keeps_last(self) -> bool:
-        """Whether the order shows: a running extreme is the last of equal values, of -0.0 and 0.0."""
-        return self.node.kind == "scan" and self.kind in ("max", "min") and self.source.is_floating_point
+        """Whether the order shows: a running extreme is the last of equal values, of -0.0 and 0.0; a kind that an op defines need not
+        take its operands in any order."""
+        is_extreme = self.kind in ("max", "min") and self.source.is_floating_point
+        return self.node.kind == "scan" and (is_extreme or self.kind in COMBINED)
 
     def widened(self, b: TritonBuilder, x: TritonValue) -> TritonValue:
         return b.cast(b.cast(x, torch.bool) if self.kind in ("any", "all") else x, self.dtype)
