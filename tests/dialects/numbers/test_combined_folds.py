@@ -11,12 +11,14 @@ from mlirc.dialects.core.kernel_ops import reductions, scans
 from mlirc.dialects.interpreter.kernels import fold, running_fold
 from mlirc.dialects.ops.elementwise.exponential import Logaddexp
 from mlirc.dialects.ops.rows.scan import Running
+from mlirc.lowering.host import host_cpu
 from tests.compare_stages import check
 from tests.kernel_runner import NativeKernel, info
 from tests.triton.runner import TritonKernel, small
 from tests.triton.test_compile import source_of
 
 SHAPES = [(3, 70), (70,), (5, 1), (40, 33), (2, 300), (0, 4), (4, 0)]
+WIDTHS = [width for width in (64, 32, 16) if width <= host_cpu().vector_bytes]
 
 
 class LastNonzero(Running):
@@ -75,7 +77,7 @@ def numbers(shape, dtype):
 def test_a_scan_keeps_the_order(shape, dtype):
     x = numbers(shape, dtype)
     torch.testing.assert_close(running_fold("last_nonzero", x, x.dim() - 1), last_nonzero(x))
-    for width in (32, 64):
+    for width in WIDTHS:
         compare(kernel_of(NativeKernel, shape, dtype, scan(shape, dtype), vector_bytes=width), x, last_nonzero(x))
 
 
@@ -95,7 +97,7 @@ def test_a_reduction(shape, dtype):
     x = torch.randn(shape, dtype=dtype) * 9
     expected = x.logsumexp(-1)
     torch.testing.assert_close(fold("logsumexp", x, (x.dim() - 1,)).squeeze(-1), expected)
-    for width in (32, 64):
+    for width in WIDTHS:
         compare(kernel_of(NativeKernel, shape, dtype, reduction(shape, dtype), vector_bytes=width), x, expected)
     if x.numel():
         for limit in (None, 16):
@@ -105,7 +107,7 @@ def test_a_reduction(shape, dtype):
 
 def test_a_reduction_that_threads_share():
     x = torch.randn(2, 400_000)
-    kernel = kernel_of(NativeKernel, x.shape, x.dtype, reduction(x.shape, x.dtype), vector_bytes=64)
+    kernel = kernel_of(NativeKernel, x.shape, x.dtype, reduction(x.shape, x.dtype))
     found = torch.zeros(2)
     for threads in (1, 3):
         kernel([x], [found], threads=threads)
@@ -120,7 +122,7 @@ def test_a_reduction_of_columns():
         return [(k.reduce("logsumexp", k.read(x, k.dims[::-1])), k.dims[:1], ends)]
 
     x = torch.randn(shape)
-    compare(NativeKernel([rows], "40", "300", build, vector_bytes=64), x, x.logsumexp(0))
+    compare(NativeKernel([rows], "40", "300", build), x, x.logsumexp(0))
 
 
 @pytest.mark.parametrize("made", [scan, reduction])
