@@ -72,6 +72,7 @@ def attention(heads, x, more=None):
     return functional.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(-2)
 
 
+@pytest.mark.thinned(1)
 @pytest.mark.parametrize("crossed", [False, True])
 def test_attention_is_in_the_graph(crossed):
     torch.manual_seed(0)

@@ -100,6 +100,7 @@ def compare(made, expected):
         assert torch.equal(one.signbit() & zeros, other.signbit() & zeros), k
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128])
 @pytest.mark.parametrize("sums", [rows_added, elements_added, factors, products, reductions])
 def test_of_special_numbers(sums, dtype):

@@ -10,6 +10,7 @@ OPTIONS = {"cache": False, "fallback": "error"}
 NUMBERS = [(0.5, 2.0), (0, 0.25), (-4.775, 1), (1, 0), (2, -3)]
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
 @pytest.mark.parametrize("batched", [False, True])
 def test_matmuls_with_numbers(batched, dtype):

@@ -37,25 +37,26 @@ def equal(x, y):
     return torch.equal(x.view(torch.int32), y.view(torch.int32))
 
 
-@pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("name", KERNELS)
-def test_threads_compute_in_the_mode_of_the_call(name, mode, threads):
+def test_threads_compute_in_the_mode_of_the_call(name, threads):
+    statistics.reset()
     torch.manual_seed(0)
     x = (torch.rand(512, 192) + 1) * 1e-20  # products are subnormal
     call = torch.compile(KERNELS[name], backend="mlirc", options={"fallback": "error"})
-    threads(1)
-    alone = {False: call(x)}
-    with MODES[mode]():
-        alone[True] = call(x)
-    assert not equal(alone[False], alone[True])  # there is something to see
-    for started_in_mode in (False, True):
-        threads(1)  # ends the team
-        with MODES[mode]() if started_in_mode else nullcontext():
-            threads(2)
-            call(x)  # starts one
-        for in_mode in (False, True, False):
-            with MODES[mode]() if in_mode else nullcontext():
-                assert equal(call(x), alone[in_mode]), (started_in_mode, in_mode)
+    for mode, switched in MODES.items():
+        threads(1)
+        alone = {False: call(x)}
+        with switched():
+            alone[True] = call(x)
+        assert not equal(alone[False], alone[True]), mode  # there is something to see
+        for started_in_mode in (False, True):
+            threads(1)  # ends the team
+            with switched() if started_in_mode else nullcontext():
+                threads(2)
+                call(x)  # starts one
+            for in_mode in (False, True, False):
+                with switched() if in_mode else nullcontext():
+                    assert equal(call(x), alone[in_mode]), (mode, started_in_mode, in_mode)
     assert not statistics.fallbacks
 
 

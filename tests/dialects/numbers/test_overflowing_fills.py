@@ -26,6 +26,7 @@ NUMBERS = {
 }
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("dtype", NUMBERS, ids=str)
 @pytest.mark.parametrize("name", FILLS)
 def test_raises_where_eager_does(name, dtype):

@@ -210,8 +210,14 @@ def others(now):
     return {"highest": "medium", torch.float32: torch.float64}.get(now) if isinstance(now, (str, torch.dtype)) else None
 
 
+@pytest.fixture(scope="module")
+def shared_folder(tmp_path_factory):
+    """Entries of the settings as they are: the next switch need not compile with these again."""
+    return tmp_path_factory.mktemp("switches")
+
+
 @pytest.mark.parametrize("switch", global_switches.switches.or_missing(), ids=lambda x: x.name)
-def test_a_switch_flipped_between_two_calls(switch, tmp_path, monkeypatch):
+def test_a_switch_flipped_between_two_calls(switch, shared_folder, monkeypatch):
     """In this process, and, with all of it forgotten but the disk cache, in the next."""
     was = switch.get()
     value = others(was)
@@ -222,7 +228,7 @@ def test_a_switch_flipped_between_two_calls(switch, tmp_path, monkeypatch):
         switch.set(was)
     except RuntimeError as reason:
         pytest.skip(str(reason))
-    monkeypatch.setenv("MLIRC_CACHE_DIR", str(tmp_path))
+    monkeypatch.setenv("MLIRC_CACHE_DIR", str(shared_folder))
     torch.manual_seed(0)
     module, x = Model().eval(), torch.randn(2, 4, 6, 6)
 

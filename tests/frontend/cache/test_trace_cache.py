@@ -195,6 +195,7 @@ SETTABLE = [
 ]  # PyTorch checks that one
 
 
+@pytest.mark.thinned(8)
 @pytest.mark.parametrize("switch", SETTABLE)
 def test_switches_that_change_between_forward_and_backward(folder, captures, switch, monkeypatch):
     """The backward graph that has to be compiled is that of the forward graph, and the switch stays what the user made it."""

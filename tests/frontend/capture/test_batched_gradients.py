@@ -176,6 +176,7 @@ OF_GONE = {
 }
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("laid_out", LAID_OUT)
 @pytest.mark.parametrize("body", OF_GONE)
 def test_of_an_input_that_is_gone(body, laid_out):

@@ -214,14 +214,14 @@ def test_every_function_of_pytorch_is_here():
     assert FUNCTIONS.keys() == METHOD_TO_OPERATOR.keys()
 
 
-@pytest.mark.thinned(12)
+@pytest.mark.thinned(6)
 @pytest.mark.parametrize("name", [*FUNCTIONS, *MORE])
 def test_functions(name):
     function = (FUNCTIONS | MORE)[name]
     check(lambda x, n: x * function(n), [*SMALL, *HUGE])
 
 
-@pytest.mark.thinned(8)
+@pytest.mark.thinned(5)
 @pytest.mark.parametrize("name", POSITIONS)
 def test_positions(name):
     check(POSITIONS[name], [*SMALL, *HUGE])

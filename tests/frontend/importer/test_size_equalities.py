@@ -442,6 +442,7 @@ CONDITIONS = [  # of a: [5, n] and t: [p, q], of which only sizes are read
 ]
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("training", [False, True])
 @pytest.mark.parametrize("number", range(len(CONDITIONS)))
 def test_a_guard_with_sizes_of_what_the_graph_does_not_take(number, training):

@@ -89,8 +89,9 @@ HOOKS = {
 @pytest.mark.parametrize("dynamic", [False, True])
 @pytest.mark.parametrize("hooks", HOOKS)
 @pytest.mark.parametrize("name", MODELS)
-@pytest.mark.thinned(16)
+@pytest.mark.thinned(6)
 def test_what_hooks_return_is_read_where_it_lies(name, hooks, dynamic):
+    statistics.reset()
     torch.manual_seed(0)
     model = MODELS[name]()
     plain = copy.deepcopy(model)

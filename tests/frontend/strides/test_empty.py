@@ -157,6 +157,7 @@ VIEWED = {
 }
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("dynamic", [False, True])
 @pytest.mark.parametrize("view", VIEWED)
 def test_an_empty_diagonal_begins_where_its_operand_does(view, dynamic):

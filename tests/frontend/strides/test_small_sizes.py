@@ -69,7 +69,7 @@ def differences(name: str, tries: int) -> tuple[list, int]:
     return found, compared
 
 
-@pytest.mark.parametrize("tries", [60, pytest.param(1500, marks=pytest.mark.full)])
+@pytest.mark.parametrize("tries", [30, pytest.param(1500, marks=pytest.mark.full)])
 @pytest.mark.parametrize("name", OPERATORS)
 def test_strides(name, tries):
     found, compared = differences(name, tries)

@@ -10,6 +10,7 @@ from mlirc.frontend.package.exported import exported_program, functional
 MODES = ("nearest", "nearest-exact", "bilinear", "bicubic")
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last])
 def test_resized_images_are_no_call_of_aten(mode, memory_format):

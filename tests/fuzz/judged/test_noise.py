@@ -404,7 +404,7 @@ FUNCTIONS = {
 }
 
 
-@pytest.mark.thinned(6)
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("gradients", [False, True])
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_noise_reaches_functions_that_operators_take(name, gradients):

@@ -79,6 +79,7 @@ def test_nothing_is_copied_to_another_order(groups):
     assert len(sums) == (2 if groups == 1 else 8), [k["ops"] for k in graph["kernels"]]
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("dynamic", [False, True])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("shape", [(2, 16, 9, 7), (3, 24, 1, 1), (1, 12, 1, 33), (0, 8, 3, 3), (2, 12, 3, 4, 5)])

@@ -15,6 +15,7 @@ JOINED = {
 }
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.int64, torch.int8], ids=str)
 @pytest.mark.parametrize("name", JOINED)
 def test_what_was_there_before_a_write_is_read(name, dtype):

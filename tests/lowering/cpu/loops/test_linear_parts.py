@@ -75,6 +75,7 @@ MOVES = {
 SIZES = ((2, 3, 6, 5), (1, 2, 7, 37), (3, 1, 5, 64), (2, 1, 9, 130))
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("dynamic", [False, True])
 @pytest.mark.parametrize("name", MOVES)
 def test_as_in_eager(name, dynamic):

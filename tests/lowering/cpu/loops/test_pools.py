@@ -31,6 +31,7 @@ def error_of(function, x, dynamic):
             torch.testing.assert_close(ours, eager, equal_nan=True)
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("dynamic", [False, True])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize(

@@ -70,6 +70,7 @@ LONG = [
 ]
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("threads", [1, 2, 3])
 @pytest.mark.parametrize("dtype", [torch.int8, torch.bool, torch.float16, torch.float32, torch.float64])
 def test_a_long_concatenation_that_threads_share(dtype, threads):
