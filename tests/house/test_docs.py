@@ -12,6 +12,7 @@ import shlex
 import subprocess
 import sys
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -117,6 +118,7 @@ def is_file(name: str) -> bool:
     return bool(files_called(name))
 
 
+@cache
 def files_called(name: str) -> list[Path]:
     folders = ("dialects", "lowering", "codegen", "frontend", "mlirc", "benchmarks", "tests", "docs")
     return [*ROOT.glob(name)] or [file for folder in folders for file in (ROOT / folder).rglob(name)]

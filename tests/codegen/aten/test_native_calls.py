@@ -53,6 +53,7 @@ COMPLEX = {
 }
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("dynamic", [False, True])
 @pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128])
 @pytest.mark.parametrize("name", COMPLEX)

@@ -221,7 +221,7 @@ def forked(*arguments):
     return found
 
 
-@pytest.mark.thinned(3)
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize(
     "bug", [pytest.param(b, id=b.title, marks=[] if b.title in ALWAYS else [pytest.mark.full]) for b in BUGS]
 )

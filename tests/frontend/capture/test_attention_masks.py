@@ -196,6 +196,7 @@ def test_layers_share_one_mask():
     torch.testing.assert_close(result, function(q, k))
 
 
+@pytest.mark.thinned(1)
 @pytest.mark.parametrize("dynamic", [False, True])
 def test_what_is_known_of_a_mask_is_kept_on_disk(dynamic, tmp_path, monkeypatch):
     """Masks that differ in one operator or one number are told apart; with the cache off nothing is asked."""

@@ -140,6 +140,7 @@ def test_lazy_gradients_of_a_trace_from_the_cache(name, tmp_path, monkeypatch):
         torch.testing.assert_close(gradients(torch.compile(f, backend="mlirc")), gradients(f))
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("dynamic", [False, True])
 @pytest.mark.parametrize("pad", [(1, -1), (1, 1), (-1, -1), (-1, 2, 1, -1)])
 @pytest.mark.parametrize("images", [1, 2])

@@ -285,6 +285,7 @@ OF_A_QUOTIENT = {  # which is computed as two real tensors
 }
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("mode", ["training", "no_grad"])
 @pytest.mark.parametrize("name", OF_A_QUOTIENT)
 def test_a_number_that_is_computed_by_parts_is_no_view_of_them(name, mode):

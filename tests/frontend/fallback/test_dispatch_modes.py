@@ -32,6 +32,7 @@ def backward(call, around, history=False):
     return gradient.detach()
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("cache", [True, False])
 @pytest.mark.parametrize("dynamic", [True, False])
 @pytest.mark.parametrize("history", [True, False])

@@ -150,7 +150,7 @@ def run(function, shape, layout, way):
 
 
 @pytest.mark.parametrize("name", OPERATORS)
-@pytest.mark.thinned(5)
+@pytest.mark.thinned(3)
 def test_gradients_are_eagers_tensors(name):
     f, shape, layouts = OPERATORS[name]
     torch._dynamo.reset()

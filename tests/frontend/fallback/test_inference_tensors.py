@@ -72,7 +72,7 @@ def calls(name, order, made_in, given_in, compiled):
     return found, x.clone(), state
 
 
-@pytest.mark.thinned(11)
+@pytest.mark.thinned(6)
 @pytest.mark.parametrize(
     "made_in, given_in", [("inference", "grad"), ("grad", "inference"), ("inference", "inference")]
 )

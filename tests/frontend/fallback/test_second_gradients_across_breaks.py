@@ -58,7 +58,7 @@ MIDDLE = {
 
 @pytest.mark.parametrize("second", MIDDLE)
 @pytest.mark.parametrize("first", MIDDLE)
-@pytest.mark.thinned(12)
+@pytest.mark.thinned(6)
 def test_what_one_graph_gives_another_is_computed_again(first, second):
     """Nobody holds what is between the graphs; eager's second gradients are the right ones."""
 

@@ -51,7 +51,7 @@ def outcome(function, name):
     return [x.clone() for x in (found if isinstance(found, tuple) else (found,))], memory, b
 
 
-@pytest.mark.thinned(2)
+@pytest.mark.thinned(1)
 @pytest.mark.parametrize(
     "first, dynamic",
     [

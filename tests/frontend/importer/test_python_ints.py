@@ -227,7 +227,7 @@ def test_positions(name):
     check(POSITIONS[name], [*SMALL, *HUGE])
 
 
-@pytest.mark.thinned(4)
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("name", SIZED)
 def test_positions_of_sizes(name):
     check(SIZED[name], [*SMALL, 2**60, 2**62, -(2**62)])

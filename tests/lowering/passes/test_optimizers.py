@@ -15,7 +15,7 @@ OPTIMIZERS = {
 }
 
 
-@pytest.mark.thinned(2)
+@pytest.mark.thinned(1)
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_steps_are_accurate(name):
     torch.manual_seed(0)

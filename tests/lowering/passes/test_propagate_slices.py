@@ -46,7 +46,7 @@ READS = {
 }
 
 
-@pytest.mark.thinned(2)
+@pytest.mark.thinned(1)
 @pytest.mark.parametrize("name", READS)
 def test_layers(name):
     torch.manual_seed(0)

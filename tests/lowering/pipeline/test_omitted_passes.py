@@ -30,7 +30,7 @@ class Net(nn.Module):
         return nn.functional.gelu(self.out(attended + x))[:, -words.shape[1] :].log_softmax(-1), attended.mean(1)
 
 
-@pytest.mark.thinned(4)
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("name", OMITTED)
 def test_a_graph_without_it_is_right(name):
     torch.manual_seed(0)

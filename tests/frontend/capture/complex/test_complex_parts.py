@@ -182,6 +182,7 @@ def test_conjugates_of_conjugates_under_batched_gradients(fn):
         torch.testing.assert_close(run(made, n), run(fn, n))
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("dynamic", [False, True])
 @pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128])
 def test_norms_variances_and_fused_termss_are_those_of_parts(dtype, dynamic):

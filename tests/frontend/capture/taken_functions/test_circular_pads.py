@@ -82,6 +82,7 @@ PARTS = {
 }
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("dynamic", [False, True])
 @pytest.mark.parametrize("name", PARTS)
 def test_concatenations_of_parts_of_one_tensor(name, dynamic):

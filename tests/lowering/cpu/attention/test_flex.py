@@ -63,7 +63,7 @@ def attention(mod, listed):
     return fn
 
 
-@pytest.mark.thinned(2)
+@pytest.mark.thinned(1)
 @pytest.mark.parametrize("seed", [*range(5), *(pytest.param(k, marks=pytest.mark.full) for k in range(5, 24))])
 def test_sizes(seed):
     sizes, dtype = case(seed), {3: torch.bfloat16, 1: torch.float16}.get(seed % 4, torch.float32)
@@ -159,7 +159,7 @@ def test_lists_that_do_not_fit_read_nothing_beyond():
     assert torch.compile(fn, backend="mlirc")(*inputs, counts, indices)[:, :, 16:].eq(0).all()
 
 
-@pytest.mark.thinned(2)
+@pytest.mark.thinned(1)
 @pytest.mark.parametrize(
     "rule, shape, dtype",
     [
