@@ -5,7 +5,7 @@ from typing import Any
 
 from mlirc.frontend.options import Options
 
-TYPES = {bool: "True or False", float: "a number", str: "text"}
+TYPES = {bool: "True or False", float: "a number", int: "a whole number", str: "text"}
 PASSES = {
     "name": "passes",
     "takes": "a list of classes",

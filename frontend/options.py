@@ -22,8 +22,9 @@ WITHOUT_CUDA_GRAPHS = {"reduce-overhead": "default", "max-autotune": "max-autotu
 
 def option(help: str, default: Any = dataclasses.MISSING, **how: Any) -> Any:
     """A field of Options. mlirc.options() tells `help`, `takes` (its values, where these are not its type), `allowed` (all of them), and
-    `given`, the default as a user would write it, where it is kept in another form."""
-    made = {key: how.pop(key) for key in ("allowed", "takes", "given") if key in how}
+    `given`, the default as a user would write it, where it is kept in another form. `changes_code` says that compiled code depends on the
+    option beside the passes: its value is then in the key of the disk cache."""
+    made = {key: how.pop(key) for key in ("allowed", "takes", "given", "changes_code") if key in how}
     return dataclasses.field(default=default, metadata={"help": help, **made}, **how)
 
 
@@ -63,6 +64,7 @@ class Options:
         "your promise that parameters and buffers change through PyTorch's operators alone: what is kept of them is then kept until "
         "an address or a version counter changes; otherwise until any byte of them does, and on a GPU nothing is kept",
         False,
+        changes_code=True,
     )
     tune_seconds: float = option(
         "how long measuring may take, for each graph; what is not measured by then stays as the cost model chose", 60.0
@@ -106,6 +108,10 @@ class Options:
         "for the whole process",
         True,
     )
+
+    def in_code(self) -> list[Any]:
+        """The values of the options on which compiled code depends beside the passes, for the key of the disk cache."""
+        return [getattr(self, f.name) for f in dataclasses.fields(self) if f.metadata.get("changes_code")]
 
     def stages(self, on_gpu: bool = False) -> dict[str, str]:
         """The pipeline's passes, by the name of the stage. Raises PipelineError that names the option `insert` or `omit` for a place or
@@ -156,6 +162,9 @@ def read_options(options: dict[str, Any] | None, mode: str | None = None) -> Opt
         elif fields[name].type in (float, float | None):
             if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:
                 raise OptionError(f"mlirc option '{name}' takes a number of at least 0, not {value!r}")
+        elif fields[name].type is int:
+            if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+                raise OptionError(f"mlirc option '{name}' takes a whole number of at least 0, not {value!r}")
         elif (
             name not in ("insert", "omit", "fusion_plan")
             and not isinstance(value, str)

@@ -99,7 +99,9 @@ class AtenCall:
             raise RuntimeError(f"{self.op} gave a {type(x).__name__} where the graph has a tensor")
         if info.layout.startswith("sparse"):
             return own_parts(x, info, shares)
-        if x.layout is torch.strided and is_lazy(x):
+        if x.layout is torch.strided and is_lazy(
+            x
+        ):  # of repeated elements one is computed, which the view then repeats
             x = in_memory(x) if is_zero(x) else in_memory(x[once(x.shape, x.stride())]).expand(x.shape)
         shape = tuple([value(size, n, sizes) for size, n in zip(info.shape, x.shape, strict=False)])
         if x.dtype != info.dtype or x.shape != shape:

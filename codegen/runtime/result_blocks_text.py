@@ -175,15 +175,15 @@ part:
   br label %taken
 taken:
   call void @set(ptr %best, i64 7, i64 1)
-  call void @count(i64 %bytes)
+  call void @count_and_trim(i64 %bytes)
   ret ptr %best
 no_room:
   ret ptr null
 }
 
-; Counts %bytes more in use. Gives idle memory back to the system: of the bytes in use and the resident ones of idle blocks, what
-; exceeds the most that were in use at once in this period and the one before.
-define internal void @count(i64 %bytes) {
+; Counts %bytes more as in use. Then gives idle memory back to the system, so that used bytes and resident idle bytes together are at most
+; the most that were in use at once in this period and the one before, and one huge page.
+define internal void @count_and_trim(i64 %bytes) {
   %takes = load i64, ptr @takes
   %next = add i64 %takes, 1
   store i64 %next, ptr @takes

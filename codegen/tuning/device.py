@@ -55,7 +55,7 @@ class TuningDevice:
         return median
 
     def compare(self, first: Request, second: Request) -> tuple[float, float]:
-        """Seconds of two variants of a kernel, launched in turns, so that other work on the GPU slows both alike."""
+        """Microseconds of two variants of a kernel, launched in turns, so that other work on the GPU slows both alike."""
         try:
             with plain(), torch.cuda.device(self.device), self._ready(first) as one, self._ready(second) as other:
                 pairs = [(self._once(one), self._once(other)) for _ in range(PAIRS)]

@@ -9,8 +9,10 @@ from mlirc.codegen.cache.folder import folder
 
 
 def cached_answer(kind: str, text: str, find_out: Callable[[], Any]) -> Any:
-    """The answer to the question that `kind` and `text` say all of, as json takes it. Without a disk cache it is found
-    out each time."""
+    """What `find_out` returns, which json can hold. It is called once for each `kind` and `text`, or each time where there is no disk cache.
+
+    The answer must depend on `kind` and `text` alone, and on nothing else that `find_out` may read.
+    """
     place = folder()
     key = environment.key_or_none(kind, text) if place is not None else None
     if place is None or key is None:

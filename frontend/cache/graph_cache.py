@@ -148,7 +148,9 @@ def place_of(
     gpus = environment.gpu_models() if "cuda" in text else []
     tuned = [options.tune_seconds] if gpus and options.mode in TUNED_MODES else []
     plan = [] if options.fusion_plan is None else [options.fusion_plan.text]
-    return Place(found, environment.key(KIND, kind, dict(stages), foreign, text, gpus, tuned, options.freeze, *plan))
+    return Place(
+        found, environment.key(KIND, kind, dict(stages), foreign, text, gpus, tuned, *options.in_code(), *plan)
+    )
 
 
 def _load(place: Place, report: GraphReport, freeze: bool) -> Compiled | None:

@@ -64,13 +64,14 @@ def _of_sympy(expr: Any, environment: ShapeEnv) -> Int:
 def named(expr: Any, environment: ShapeEnv) -> Any:
     """`expr` with its symbols as the dialect has them, whose first letters say whether they may be negative (symbols.py).
 
-        a size, and an int that a guard says is not     s0                  s0
-        an int that a guard says is below 0             s0                  uns0
-        any other int                                   s0                  us0
-        what only data says                             u0                  u0, or su0 where it is known not to be negative
-        what no size expression gives                   Abs(s0 - 3)         sx21ab.. (computed_numbers.py)
+                                                                PyTorch's       the dialect's
+        a size, and an int that a guard says is 0 or more       s0              s0
+        an int that a guard says is below 0                     s0              uns0
+        any other int                                           s0              us0
+        a number that depends on data                           u0              u0; su0 where it is known to be 0 or more
+        a number that no size expression gives                  Abs(s0 - 3)     sx21ab.. (computed_numbers.py)
 
-    sympy is not told so: what checks it would be true before any data is there.
+    The sympy symbols carry no such assumption: sympy would simplify a runtime check of u0 >= 0 to true, before any data is there.
     """
     other = {s: _name(s.name, environment.var_to_range.get(s)) for s in expr.free_symbols}
     names = {s: sympy.Symbol(name, integer=True) for s, name in other.items() if name != s.name}

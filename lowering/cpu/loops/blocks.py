@@ -1,4 +1,4 @@
-"""Loops of a kernel whose vectors lie across the reduced axis: reduces columns row by row, and transposes.
+"""Loops of a kernel whose vectors lie across the reduced axis, so that each lane folds a column, row by row. Also transposes.
 
     for tile of columns:                 wide enough to read memory well; its accumulators are in scratch memory
       for block of rows:
@@ -8,6 +8,10 @@
             ...
 
 The columns go along the vector's axis, the rows along the `block` axis of the schedule.
+
+A fold has two levels. The lower one is in registers, and folds one block of rows. The upper one has an accumulator for each column in scratch
+memory, of float64 where a sum is long; the lower one is added to it after each block. A scan has the upper level alone, which goes on from block to
+block.
 """
 
 from dataclasses import replace
@@ -128,14 +132,12 @@ class BlockLoops(Loops):
         return []
 
     def rows(self, step: Pass, lower: list[LaneFold], upper: list[LaneFold], axis: Axis) -> None:
+        """One block of rows, for one vector of columns: `lower` and `upper` are the two levels of the same folds."""
         e = self.e
         at = e.index.sub(e.env[self.column_axis.name], self.tile_start())
-        below = [x for fold in upper for x in self.load(fold, self.scratch, at)]
-        state, rest = [], list(below)
-        held: list[list[Value]] = []  # of each accumulator in memory
-        for fold, above in zip(lower, upper, strict=True):
-            mine, rest = rest[: len(above.dtypes)], rest[len(above.dtypes) :]
-            held.append(mine)
+        held = [self.load(fold, self.scratch, at) for fold in upper]
+        state: list[Value] = []
+        for fold, mine in zip(lower, held, strict=True):
             state += mine if fold.node.kind == "scan" else fold.start(self.builder(fold))
         types = [self.builder(f).type_text(t) for f in lower for t in f.dtypes]
         lo, hi = self.range(axis)
@@ -194,7 +196,7 @@ class BlockLoops(Loops):
                 taken += 1
 
     def combine(self, folds: list[LaneFold], at: Value) -> None:
-        """All threads' accumulators of one vector, in the order of the threads."""
+        """Combines all threads' accumulators of one vector, in the order of the threads."""
         e, partials = self.e, self.partials
         assert partials is not None
         types = [self.builder(f).type_text(t) for f in folds for t in f.dtypes]

@@ -15,7 +15,7 @@ from mlirc.lowering.target import CpuTarget
 
 
 class PairWriter(GemmWriter):
-    """A step along k is a pair, 32 bits."""
+    """A step along k is a pair, 32 bits. Elements are moved as int16, because no arithmetic is done on them here."""
 
     source, factors = torch.int16, PairsOfElements()
 
@@ -31,7 +31,11 @@ class PairWriter(GemmWriter):
         return (e.i64(2), e.i64(2 * size)) if self.packs else (lda, e.i64(2))
 
     def pack(self, a: Value, size: int, lda: Value, ka: Value) -> None:
-        """packed[pair * size + i] = a[i, 2 * pair], a[i, 2 * pair + 1]; 0 for the second of an odd K's last pair."""
+        """packed[pair * size + i] = a[i, 2 * pair], a[i, 2 * pair + 1]; where K is odd, the second of the last pair is 0.
+
+        size      rows of the tile
+        lda, ka   strides of `a` along the rows and along k, in elements
+        """
         e, b = self.e, self.e.index
 
         def pair(number: Value, whole: bool = True) -> None:
@@ -65,7 +69,7 @@ class PairWriter(GemmWriter):
 
 
 class WideningWriter(GemmWriter):
-    """The tile's function gets rows in float32, and widens panels."""
+    """Rows are packed as float32. A panel of columns stays bfloat16 in memory, and the tile widens each vector that it loads."""
 
     source, factors = torch.int16, Widened()
 

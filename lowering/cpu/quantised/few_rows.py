@@ -12,9 +12,10 @@ class FewRowsWriter(CopiedRowsWriter):
     length   steps along k
     """
 
-    panel = MOST_COPIED  # more than there are rows: no split
+    # what ColumnBlockWriter asks for
+    panel = MOST_COPIED  # as many rows as there can be: one panel, so threads never split the rows
     large = 1 << 20  # bytes of a weight from which on threads take chunks of column blocks
-    fewest = 0  # column blocks are split, however few there are
+    fewest = 0  # threads split the column blocks, however few there are
 
     def __init__(self, gemm: Gemm, name: str, target: CpuTarget):
         super().__init__(gemm, name, target)

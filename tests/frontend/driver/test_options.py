@@ -2,13 +2,15 @@
 
 import json
 import re
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 import torch
 
 import mlirc
-from mlirc.frontend import statistics
+from mlirc.frontend import options, statistics
+from mlirc.frontend.errors import OptionError
 from mlirc.frontend.options import read_options
 
 README = Path(__file__).parents[3] / "README.md"
@@ -135,3 +137,31 @@ def test_a_function_that_is_taken_whole():
 
     torch.testing.assert_close(torch.compile(fn, backend="mlirc", fullgraph=True)(X), fn(X))
     assert graphs() == ["1 kernels"]
+
+
+@dataclass(frozen=True)
+class MoreOptions(options.Options):
+    most: int = options.option("a whole number", 3)
+    width: int = options.option("what code depends on", 0, changes_code=True)
+
+
+def test_a_whole_number_is_checked(monkeypatch):
+    monkeypatch.setattr(options, "Options", MoreOptions)
+    assert [vars(read_options(given))["most"] for given in ({}, {"most": 0})] == [3, 0]
+    for wrong in (-1, True, 1.5, "2"):
+        with pytest.raises(OptionError, match=r"'most' takes a whole number of at least 0"):
+            read_options({"most": wrong})
+
+
+def test_what_changes_code_is_in_the_key_of_the_disk_cache(monkeypatch, tmp_path):
+    monkeypatch.setenv("MLIRC_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(options, "Options", MoreOptions)
+    keys = {}
+    for name, value in (("width", 1), ("width", 2), ("most", 1), ("most", 2), ("freeze", True)):
+        torch._dynamo.reset()
+        statistics.reset()
+        torch.compile(program, backend="mlirc", options={"fallback": "error", name: value})(X)
+        keys[name, value] = statistics.graphs[0].key
+    assert all(keys.values())
+    assert len({keys["width", 1], keys["width", 2], keys["most", 1], keys["freeze", True]}) == 4
+    assert keys["most", 1] == keys["most", 2]
