@@ -26,7 +26,7 @@ Wrap = Callable[[Run, Compiled], Run]
 def run_of(graph: AtenGraph, compiled: Compiled | Pending, recorded: Wrap | None) -> Run:
     """`recorded` makes of a run one that records CUDA graphs."""
 
-    def ready(found: Compiled) -> tuple[Run, Effects, Instead | None]:
+    def ready(found: Compiled, later: Instead | None) -> tuple[Run, Effects, Instead | None]:
         graph.report.refused = found.program.refused
         graph.report.profile = found.program.host.ranges
         effects, held = effects_of(graph.gm, graph.kind, found.program), constants_of(graph.gm)
@@ -36,13 +36,14 @@ def run_of(graph: AtenGraph, compiled: Compiled | Pending, recorded: Wrap | None
         run = wrap(found, arguments, held, native)
         if recorded is not None and all(kind != "zeros" for kind, _ in found.outputs):
             run = recorded(run, found)
-        return run, effects, fallback.optional(in_eager.later, graph)
+        return run, effects, later
 
     def loaded() -> tuple[Run, Effects, Instead | None]:
+        later = fallback.optional(in_eager.later, graph)  # while threads make the code
         if not isinstance(compiled, Pending):
-            return ready(compiled)
+            return ready(compiled, later)
         with timed(graph.report, "wait"), compiling(f"{graph.kind}: machine code", graph.options):
-            return ready(compiled.result())
+            return ready(compiled.result(), later)
 
     arguments = graph.arguments
     return first_run(loaded, in_eager.at_a_call(graph), graph.operators)

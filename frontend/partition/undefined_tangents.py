@@ -15,7 +15,7 @@ from torch.fx import Graph, GraphModule, Node
 
 from mlirc.frontend.fallback import fallback
 from mlirc.frontend.torch_compat.aot_autograd.undefined_tangents import leave_undefined_of
-from mlirc.frontend.torch_compat.dynamo.lazy_graph import lazy_graph_module
+from mlirc.frontend.torch_compat.dynamo.lazy_graph import lazy_graph_module, written_later
 from mlirc.frontend.torch_compat.fake_tensors import FakeTensor
 from mlirc.frontend.torch_compat.older_torch import check
 
@@ -41,7 +41,7 @@ def partition(joint: GraphModule, inputs: Any, **options: Any) -> tuple[GraphMod
     separate_results(joint)
     activation_compression.save_less(joint)
     fallback.optional(repeated_places.sum_repeats, joint)
-    forward, backward = recomputation.partition(joint, inputs, **options)
+    forward, backward = map(written_later, recomputation.partition(joint, inputs, **options))
     save_what_views_show(forward, backward, options["num_fwd_outputs"])
     backward.meta["takes_none"] = len(gradients(backward)) > 1
     return forward, backward

@@ -12,6 +12,13 @@ def lazy_graph_module(owner: GraphModule, graph: Graph) -> GraphModule:
     return (lazy_class() or GraphModule)(owner, graph)
 
 
+def written_later(gm: GraphModule) -> GraphModule:
+    """The module of the same graph whose text is written where somebody reads or runs it: not at each change of the graph, nor for a copy."""
+    made = lazy_graph_module(gm, gm.graph)
+    made.meta = gm.meta
+    return made
+
+
 def forward_of(gm: GraphModule) -> Callable:
     """What calls a graph module; its `__call__`, which a first call of a lazy one goes through, prints what is raised."""
     compiled: Any = getattr(gm, "real_recompile", None)

@@ -11,6 +11,8 @@ from mlirc.codegen.tuning import autotune, matmul_tuning
 from mlirc.frontend import statistics
 from mlirc.frontend.cache.compiled import Compiled
 from mlirc.frontend.driver import observers, steps
+from mlirc.frontend.driver.pending import Pending
+from mlirc.frontend.fallback import in_eager
 from mlirc.frontend.graph.observer import Observer, Watch
 
 FRONTEND = Path(__file__).parents[3] / "frontend"
@@ -96,3 +98,11 @@ def test_observers_are_attached_in_one_file():
 
 def test_the_way_is_a_page():
     assert len((FRONTEND / "driver" / "driver.py").read_text().splitlines()) <= 100
+
+
+def test_a_graph_is_copied_for_later_before_its_machine_code_is_awaited(monkeypatch):
+    order, later, result = [], in_eager.later, Pending.result
+    monkeypatch.setattr(in_eager, "later", lambda graph: (order.append("copied"), later(graph))[1])
+    monkeypatch.setattr(Pending, "result", lambda pending: (order.append("awaited"), result(pending))[1])
+    run()
+    assert order == ["copied", "awaited"]

@@ -3,6 +3,9 @@
 import pytest
 import torch
 
+from mlirc.frontend.partition import recomputation
+from mlirc.frontend.torch_compat.dynamo.lazy_graph import lazy_class
+
 VIEWS = [
     lambda x: x.t(),
     lambda x: x[:, 1:4],
@@ -122,3 +125,27 @@ def test_a_weight_behind_sizes_that_are_symbols():
         w.mul_(2)
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         loss.backward()
+
+
+def test_a_backward_graph_is_rewritten_and_copied_without_its_text(monkeypatch):
+    """What PyTorch writes for its logs and in its partitioner is left aside."""
+    assert lazy_class() is not None  # which tries one
+    written, text, parted = [], torch.fx.Graph.python_code, recomputation.partition
+
+    def heard(graph, *args, **kwargs):
+        written.append(str(graph))
+        return text(graph, *args, **kwargs)
+
+    def partition(*args, **options):
+        graphs = parted(*args, **options)
+        monkeypatch.setattr(torch.fx.Graph, "python_code", heard)
+        return graphs
+
+    monkeypatch.setattr(recomputation, "partition", partition)
+    monkeypatch.setattr(torch.fx.GraphModule, "print_readable", lambda *_, **__: "")
+    torch._dynamo.reset()
+    xs, w = arguments()
+    compiled = torch.compile(of_arguments, backend="mlirc", options={"fallback": "error", "cache": False})
+    found = torch.autograd.grad(compiled(xs, w)[0], w)
+    assert torch.fx.Graph.python_code is heard and not written
+    torch.testing.assert_close(found, torch.autograd.grad(of_arguments(xs, w)[0], w))
