@@ -5,6 +5,8 @@ from collections.abc import Iterable
 from mlirc.dialects.core import symbols
 from mlirc.dialects.core.symbols import Expr, Int, floordiv, free_symbols, known_nonnegative, symbol
 
+TERMS = 16  # of the longest quotient of polynomials that is sought
+
 
 def sign(x: Int) -> int:
     """0 or more where x is known to be at least 0; else -1."""
@@ -67,6 +69,26 @@ def exact(a: Int, b: Int) -> Int | None:
         return 0 if a == 0 else None
     q = floordiv(a, b)
     return q if q * b == a and not any(not isinstance(x, str) for x in atoms(q) - atoms(a)) else None
+
+
+def divided_by(a: Int, b: Expr) -> Int | None:
+    """The polynomial q with a == q * b, by long division; None where there is none, or none of a few terms."""
+    names = sorted(atoms(a) | atoms(b), key=str)
+    order = lambda monomial: (len(monomial), [monomial.count(name) for name in names])
+    leading = max(b.terms, key=order)
+    quotient, rest = 0, a
+    for _ in range(TERMS):
+        if not isinstance(rest, Expr):
+            return quotient if rest == 0 else None
+        top = max(rest.terms, key=order)
+        left = list(top)
+        fits = all(atom in left and left.remove(atom) is None for atom in leading)
+        if not fits or rest.terms[top] % b.terms[leading]:
+            return None
+        times = rest.terms[top] // b.terms[leading]
+        term = Expr({tuple(left): times}) if left else times
+        quotient, rest = quotient + term, rest - term * b
+    return None
 
 
 def atoms(a: Int) -> set:

@@ -26,6 +26,7 @@ from mlirc.lowering.verify.assignments import assignments, related
 from mlirc.lowering.verify.index_algebra import (
     at_least_one,
     atoms,
+    divided_by,
     exact,
     extreme_atom,
     factors,
@@ -182,6 +183,7 @@ class _Proof:
         self.merged = merged
         self.ones = {factor for name, size in sizes.items() if name in names for factor in factors(size)}
         self.ones |= at_least_one(facts)
+        self.indexed = [size for name, size in sizes.items() if name in names and isinstance(size, Expr)]
         self.quotients: dict[tuple[Int, Int], str] = {}
         self.bounds: dict[str, tuple[Int, Int]] = {}  # q: (a, b)
         self.numbers = count()
@@ -207,6 +209,8 @@ class _Proof:
         if self.extreme(goal):
             return True
         leaf, collected = self.leaf, self.left
+        if free_symbols(goal) & self.bounds.keys() and self.extreme(self.at_ends(goal)):
+            return True
         self.left = None
         if used < FACTS and any(self.holds(rest, facts, used + 1) for fact in flat for rest in multiples(goal, fact)):
             self.left = collected
@@ -219,6 +223,17 @@ class _Proof:
             return False
         self.left.append(leaf)
         return True
+
+    def at_ends(self, goal: Expr) -> Int:
+        """The goal where each dimension that is multiplied by a number has the index that makes it least: its size may have the goal's quotients."""
+        least: Int = goal
+        for name in free_symbols(goal) & set(self.sizes):
+            factor, rest = parted(least, name)
+            if isinstance(factor, int):
+                least = rest if factor >= 0 else rest + factor * (self.flat(self.sizes[name]) - 1)
+            if isinstance(least, int):
+                break
+        return least
 
     def multiplied(self, goal: Expr) -> Iterator[Int]:
         """Goals without the last quotient that are at least 0 where this one is: x - a//b by b, as b*(x + 1) - 1 - a, and x + a//b as
@@ -342,8 +357,13 @@ class _Proof:
         return name in self.sizes or known_nonnegative(symbol(name))
 
     def positive(self, b: Int) -> bool:
-        """A product of factors that are at least 1 is, too."""
-        return sign(b - 1) >= 0 or (bool(found := factors(b)) and found <= self.ones)
+        """A product of factors that are at least 1 is, too; and what a size with an index is a multiple of that is not negative."""
+        if sign(b - 1) >= 0 or (bool(found := factors(b)) and found <= self.ones):
+            return True
+        if not isinstance(b, Expr) or len(b.terms) < 2:
+            return False
+        times = (divided_by(self.flat(n), b) for n in self.indexed)
+        return any(n is not None and self.extreme(n) for n in times)
 
     def without(self, goal: Int, name: str) -> list[Int]:
         """Lower bounds of the goal that do not name the quotient."""

@@ -239,3 +239,23 @@ def test_a_symbol_that_is_negative_by_its_name():
     goal = parse("s0 - 1 - (2*d0 + 2)//s1")
     assert counterexample(Space({"d0": parse("(s0*s1 + uns2 - 1)//2")}), goal) is None
     assert counterexample(Space({"d0": parse("(s0*s1 + us2 - 1)//2")}), goal) is not None
+
+
+PIXELS = "(((s1 - 1)//4) + 1)*(((s2 - 1)//4) + 1)"
+
+
+@pytest.mark.parametrize(
+    "goal, size, proved",
+    [
+        (f"s0 - 1 - (d0//({PIXELS}))", f"s0*{PIXELS}", True),
+        ("((s1 - 1)//4) - ((d0//(((s2 - 1)//4) + 1)) % (((s1 - 1)//4) + 1))", f"s0*{PIXELS}", True),
+        (f"s0*{PIXELS} - 1 - d0", f"s0*{PIXELS}", True),
+        (f"s0 - 2 - (d0//({PIXELS}))", f"s0*{PIXELS}", False),
+        (f"s0 - 1 - (d0//({PIXELS}))", f"s0*{PIXELS} + 1", False),
+        (f"s0 - 1 - (d0//({PIXELS} - 1))", f"s0*{PIXELS}", False),
+        ("s0 - 1 - (d0//(((s1 - 1)//4)*((s2 - 1)//4) - 1))", "s0*((s1 - 1)//4)*((s2 - 1)//4)", False),
+    ],
+)
+def test_quotients_by_products_of_sums(goal, size, proved):
+    """A size that has an index is a multiple of such a divisor, which is thus 1 or more: pixels of images that a stride has made smaller."""
+    assert Space({"d0": parse(size)}).nonnegative(parse(goal)) == proved
