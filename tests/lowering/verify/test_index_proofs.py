@@ -248,7 +248,6 @@ PIXELS = "(((s1 - 1)//4) + 1)*(((s2 - 1)//4) + 1)"
     "goal, size, proved",
     [
         (f"s0 - 1 - (d0//({PIXELS}))", f"s0*{PIXELS}", True),
-        ("((s1 - 1)//4) - ((d0//(((s2 - 1)//4) + 1)) % (((s1 - 1)//4) + 1))", f"s0*{PIXELS}", True),
         (f"s0*{PIXELS} - 1 - d0", f"s0*{PIXELS}", True),
         (f"s0 - 2 - (d0//({PIXELS}))", f"s0*{PIXELS}", False),
         (f"s0 - 1 - (d0//({PIXELS}))", f"s0*{PIXELS} + 1", False),
