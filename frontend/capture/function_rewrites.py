@@ -4,7 +4,7 @@ import torch
 from torch.fx import GraphModule
 
 from mlirc.frontend.capture.taken_functions.circular_pads import write_out_circular_pads
-from mlirc.frontend.capture.taken_functions.filled_diagonals import fills_gaps, write_out_diagonals
+from mlirc.frontend.capture.taken_functions.filled_diagonals import write_out_diagonals
 from mlirc.frontend.capture.taken_functions.margin_losses import write_out_losses
 from mlirc.frontend.capture.taken_functions.resized_images import write_out_resizes
 
@@ -27,8 +27,3 @@ def rewrite_operators_of_functions(gm: GraphModule) -> None:
     inline_regions(gm)
     write_out_scans(gm)
     carry_tensors(gm)
-
-
-def left_to_eager(gm: GraphModule) -> str | None:
-    """The reason, where a function of the graph has no other form that is eager's."""
-    return fills_gaps(gm)

@@ -25,18 +25,17 @@ from mlirc.codegen.process.limits import FOR_EACH_NODE, TO_COMPILE, TO_LOAD, add
 from mlirc.frontend.cache.graph_cache import DiskCache
 from mlirc.frontend.cache.trace_cache import CachedTrace
 from mlirc.frontend.capture.aot_autograd import Capture, parameter_positions, refuse_zeros
-from mlirc.frontend.capture.function_rewrites import left_to_eager, rewrite_functions
+from mlirc.frontend.capture.function_rewrites import rewrite_functions
 from mlirc.frontend.driver.around_calls import around_calls
 from mlirc.frontend.driver.in_budget import Around, in_budget
+from mlirc.frontend.driver.left_to_eager import eager_instead
 from mlirc.frontend.driver.parts import in_parts
 from mlirc.frontend.driver.pending import Pending
 from mlirc.frontend.driver.run import load_graph, recording, run_of
 from mlirc.frontend.errors import UnsupportedGraph
 from mlirc.frontend.fallback import in_eager
-from mlirc.frontend.fallback.dual_tensors import eager, level_entered
 from mlirc.frontend.fallback.fake_inputs import refuse_fake
 from mlirc.frontend.fallback.fallback import kind_of
-from mlirc.frontend.fallback.refused_updates import refused_update, with_pythons_extremes
 from mlirc.frontend.graph.aten_graph import AtenGraph, Run
 from mlirc.frontend.options import Options
 from mlirc.frontend.performance import while_capturing
@@ -49,8 +48,8 @@ def compile_captured(gm: GraphModule, inputs: Sequence[Any], options: Options) -
     refuse_fake(inputs)
     refuse_zeros(inputs)
     tell = partial(in_eager.from_now_on, kind_of(inputs), options)
-    if why := level_entered() or refused_update(gm) or left_to_eager(gm):
-        return eager(with_pythons_extremes(gm), tell, why)
+    if instead := eager_instead(gm, tell):
+        return instead
     addresses(TO_LOAD)
     rewrite_functions(gm)
     while_capturing.load_while_tracing(inputs)

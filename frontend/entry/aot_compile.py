@@ -18,12 +18,12 @@ from mlirc.dialects.lazy_dataclass import dataclass
 from mlirc.frontend import statistics
 from mlirc.frontend.cache.compiled import from_data, to_data
 from mlirc.frontend.capture.aot_autograd import Capture, parameter_positions, refuse_zeros
-from mlirc.frontend.capture.function_rewrites import left_to_eager, rewrite_functions
+from mlirc.frontend.capture.function_rewrites import rewrite_functions
 from mlirc.frontend.driver.boxed_call import Boxed, wrap
+from mlirc.frontend.driver.left_to_eager import left_to_eager
 from mlirc.frontend.errors import NoText, UnsupportedGraph
-from mlirc.frontend.fallback.dual_tensors import level_entered
 from mlirc.frontend.fallback.input_starts import BEGINS_LATER, written_and_viewed
-from mlirc.frontend.fallback.refused_updates import refused_update
+from mlirc.frontend.fallback.read_storages import READ_AROUND, is_whole, storages_read
 from mlirc.frontend.fallback.shared_memory import ANOTHER_WAY, TracedMemory, traced_memory
 from mlirc.frontend.graph.aten_graph import AtenGraph
 from mlirc.frontend.importer.bodies import constants_of
@@ -76,10 +76,10 @@ def compiled_ahead(gm: GraphModule, inputs: Sequence[Any], options: Options) -> 
         )
     kinds.register(AheadOfTime)  # type: ignore[attr-defined]
     refuse_zeros(inputs)
-    if why := level_entered() or refused_update(gm) or left_to_eager(gm):
+    if why := left_to_eager(gm):
         raise UnsupportedGraph(why)
     rewrite_functions(gm)
-    memory, starts = traced_memory(gm), written_and_viewed(gm)
+    memory, starts, read = traced_memory(gm), written_and_viewed(gm), storages_read(gm)
     parameters, configuration = made.configure(gm, inputs)
     if parameters:
         raise UnsupportedGraph("aot_compile cannot keep a graph with parameters that are no inputs")
@@ -102,6 +102,7 @@ def compiled_ahead(gm: GraphModule, inputs: Sequence[Any], options: Options) -> 
         "tangents": graphs.tangents,
         "freeze": options.freeze,
         "starts": list(starts),
+        "read storages": list(read),
         "memory": None if memory is None else memory_data(memory),
     }
     return AheadOfTime(pack([KEY], CacheEntry(data, graphs.blobs)))
@@ -203,8 +204,8 @@ def no_batches(error: Exception) -> Boxed:
 def checked(run: Callable, data: Mapping[str, Any]) -> Callable:
     """`run`, which raises where inputs lie in memory in a way that the graph was not traced for, and guards do not tell."""
     memory = None if data["memory"] is None else memory_from(data["memory"])
-    starts = data["starts"]
-    if memory is None and not starts:
+    starts, read = data["starts"], data["read storages"]
+    if memory is None and not starts and not read:
         return run
 
     def call(*args: Any) -> Any:
@@ -212,6 +213,8 @@ def checked(run: Callable, data: Mapping[str, Any]) -> Callable:
             raise UnsupportedGraph(ANOTHER_WAY)
         if any(args[k].storage_offset() for k in starts):
             raise UnsupportedGraph(BEGINS_LATER)
+        if not all(is_whole(args[k]) for k in read):
+            raise UnsupportedGraph(READ_AROUND)
         return run(*args)
 
     return call
