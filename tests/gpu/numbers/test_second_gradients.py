@@ -7,7 +7,7 @@ import torch
 from torch import autograd, nn
 from torch.nn import functional as F
 
-from tests.frontend.fallback.test_second_gradients import RANDOM
+from tests.frontend.fallback.second_gradients.test_second_gradients import RANDOM
 
 DRAWN = ("dropout", "two", "rand_like", "alpha dropout", "rrelu", "attention")
 

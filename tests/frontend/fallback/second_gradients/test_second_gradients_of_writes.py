@@ -8,7 +8,7 @@ from torch import autograd, nn
 from torch.autograd import functional
 
 from mlirc.frontend.fallback import second_gradients
-from tests.frontend.fallback.test_second_gradients import LIMIT, at, both, gradients, net
+from tests.frontend.fallback.second_gradients.test_second_gradients import LIMIT, at, both, gradients, net
 
 
 def scaled(x, y):
