@@ -259,6 +259,8 @@ class Noise(TorchDispatchMode):
             self.shake_in_place(args[0])
             return args[0]
         result = func(*args, **kwargs)
+        if name == "prod" and self.sorted and _is_float(result):
+            result = self.one_after_another(args, result)
         if self.wide and name in SIXTHS and result.is_cuda and result.dtype == torch.float64:
             result = result.clone().copy_(func(*torch.utils._pytree.tree_map(_on_cpu, args)))
         pointwise = torch.Tag.pointwise in func.tags or name in POINTWISE
@@ -412,6 +414,14 @@ class Noise(TorchDispatchMode):
                 else x
             )
         return x
+
+    def one_after_another(self, args: tuple, result: torch.Tensor) -> torch.Tensor:
+        """A product whose factors are taken by size, of all dimensions: it vanishes, or overflows, where it does in any order."""
+        x, dim = (args[0], args[1]) if len(args) > 1 and isinstance(args[1], int) else (args[0].flatten(), 0)
+        if not x.dim() or not x.shape[dim]:
+            return result
+        wide = self.in_another_order(x, [dim], by_size=True).to(torch.promote_types(result.dtype, torch.float32))
+        return result.clone().copy_(wide.cumprod(dim).select(dim, -1).reshape(result.shape))
 
     def signless(self, x: Any) -> Any:
         if not isinstance(x, torch.Tensor) or not x.is_floating_point() or x.layout != torch.strided:

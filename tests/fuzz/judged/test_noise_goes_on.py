@@ -178,3 +178,12 @@ def test_real_factors_are_added_to_complex_numbers(function):
     assert any(not torch.equal(one, found[0]) for one in found)
     for one in found:
         torch.testing.assert_close(one, function(x, y, y + 1, value=3.0))
+
+
+def test_a_product_of_all_vanishes_where_its_small_factors_come_first():
+    """Neighbours are small and large: only an order of all dimensions parts them."""
+    x = torch.tensor([[1e-3, 1e2]]).repeat(30, 1)
+    for seed, vanishes in ((17, True), (0, False)):
+        with Noise(seed):
+            assert (torch.prod(x) == 0) == vanishes
+            assert (torch.prod(x.flatten(), 0, True) == 0) == vanishes
