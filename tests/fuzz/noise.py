@@ -418,10 +418,11 @@ class Noise(TorchDispatchMode):
     def one_after_another(self, args: tuple, result: torch.Tensor) -> torch.Tensor:
         """A product whose factors are taken by size, of all dimensions: it vanishes, or overflows, where it does in any order."""
         x, dim = (args[0], args[1]) if len(args) > 1 and isinstance(args[1], int) else (args[0].flatten(), 0)
-        if not x.dim() or not x.shape[dim]:
+        if not x.dim() or not 0 < x.shape[dim] <= 10_000:  # each is an operation
             return result
         wide = self.in_another_order(x, [dim], by_size=True).to(torch.promote_types(result.dtype, torch.float32))
-        return result.clone().copy_(wide.cumprod(dim).select(dim, -1).reshape(result.shape))
+        made = functools.reduce(torch.mul, wide.unbind(dim))
+        return result.clone().copy_(made.reshape(result.shape))
 
     def signless(self, x: Any) -> Any:
         if not isinstance(x, torch.Tensor) or not x.is_floating_point() or x.layout != torch.strided:
