@@ -8,7 +8,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from mlirc.dialects.core.fork_locks import fork_lock
@@ -56,9 +56,12 @@ def alone() -> Iterator[None]:
 
 @contextmanager
 def tracing() -> Iterator[None]:
-    """Around what a thread of the user's does to compile a graph."""
-    with _symbols, calling():
-        yield
+    """Around what a thread of the user's does to compile a graph. The background does not pause while that thread waits for it."""
+    with ExitStack() as held:
+        with hurried():
+            held.enter_context(_symbols)
+        with calling():
+            yield
 
 
 @contextmanager

@@ -35,7 +35,8 @@ def compiled(fn, **options):
 
 @pytest.fixture(params=["import_aten"])
 def held(monkeypatch, request):
-    """The background waits at a step until this event is set; `reached` is set once it does."""
+    """The background waits at a step until this event is set; `reached` is set once it does. Nothing is left of other tests."""
+    mlirc.finish_compiling()
     event, step = threading.Event(), getattr(steps, request.param)
     event.reached = threading.Event()
 
