@@ -182,6 +182,16 @@ ATTENDED = WorkQueue(lambda: min(len(os.sched_getaffinity(0)), MOST_ATTENDANTS))
 QUEUES = (STARTED, COMPUTED, ATTENDED)
 
 
+def apart(work: Callable[..., T], *args: Any) -> T:
+    """work(*args), on a thread of its own that ends with it.
+
+    For work that may call OpenMP, whose threads live as long as the thread that called it. While there are more of them than cores, all of
+    them sleep where they wait for each other, the user's too, where they would spin: eager's small operators take twice their time.
+    """
+    made = detach(work, *args)
+    return (start(work, *args) if made is None else made).result()
+
+
 def start(work: Callable[..., T], *args: Any) -> Task[T]:
     """Calls work(*args) on a thread of its own. It may wait for what was started before it, and must not fork."""
     return STARTED.submit(work, *args)
@@ -197,9 +207,9 @@ def attend(work: Callable[..., T], *args: Any) -> Task[T]:
     return ATTENDED.submit(work, *args)
 
 
-def detach(work: Callable[..., None], *args: Any) -> Future[None] | None:
+def detach(work: Callable[..., T], *args: Any) -> Future[T] | None:
     """Calls work(*args) on a thread that neither a fork nor the end of the process waits for; None where none can start."""
-    made: Future[None] = Future()
+    made: Future[T] = Future()
     return made if _new_thread(_detached, made, work, *args) else None
 
 

@@ -100,7 +100,7 @@ def has_elementwise(name: str) -> bool:
 def refusal(node: Node) -> str | None:
     """What the node's call raises of dtypes with one element in each operand."""
     args, kwargs = map_aggregate((node.args, node.kwargs), lambda x: one_element(value_of(x)))  # type: ignore[misc]
-    return background.start(raised, node.target, args, kwargs).result()
+    return background.apart(raised, node.target, args, kwargs)
 
 
 def raised(target: Any, args: Any, kwargs: Any) -> str | None:

@@ -98,7 +98,7 @@ def dtypes_of_kernel(target: Any, args: Any, kwargs: Any) -> list[torch.dtype] |
     key = f"{target} {torch.get_default_dtype()} {map_aggregate((args, kwargs), _shown if one else _shown_whole)}"
     if key not in _known:
         operands: Any = map_aggregate((args, kwargs), one_element if one else _zeros)
-        _known[key] = background.start(_call, target, *operands).result()
+        _known[key] = background.apart(_call, target, *operands)
     return _known[key]
 
 
