@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable
 from importlib import import_module
 from pkgutil import walk_packages
-from typing import Any
+from typing import Any, Protocol, cast
 
 import torch
 
@@ -48,8 +48,15 @@ class ListOp(ir.OpView):
         Mlircx.operations.append(cls)
 
 
+class Combining(Protocol):
+    """What FoldOp says of an op that defines a kind."""
+
+    combine: Callable[..., Any]
+    identity: float
+
+
 OPS: dict[str, type] = {}  # "add" -> its class
-COMBINED: dict[str, type] = {}  # kind of a fold -> the op that says how it combines two values (FoldOp)
+COMBINED: dict[str, type[Combining]] = {}  # kind of a fold -> the op that says how it combines two values (FoldOp)
 # ATen overload -> rule(g, *args, **kwargs) that builds dialect ops and returns their values
 IMPORTS: dict[Any, Callable] = {}
 
@@ -216,7 +223,7 @@ class FoldOp(Op):
             cls.kind = name
         super().__init_subclass__(name=name, **keywords)
         if name and combine is not None:
-            COMBINED[name] = cls
+            COMBINED[name] = cast(type[Combining], cls)
 
 
 class Reduction(FoldOp, traits=[ext.Pure]):

@@ -64,7 +64,7 @@ def identity(kind: str, dtype: torch.dtype) -> float | int | bool:
     """What a fold of nothing gives, in the dtype that it folds in; of extremes, what no element is beyond."""
     number: float | int | bool
     if kind in COMBINED:
-        number = COMBINED[kind].identity  # type: ignore[attr-defined]
+        number = COMBINED[kind].identity
     elif kind in ("sum", "mean", "any", "prod", "all"):
         number = kind in ("prod", "all")
     elif dtype == torch.bool:

@@ -329,7 +329,7 @@ def running_fold(kind: str, x: torch.Tensor, dim: int) -> torch.Tensor:
 def combined(kind: str, x: torch.Tensor, dim: int) -> torch.Tensor:
     """The running fold of a kind that an op defines (dialect.FoldOp): one element after the other, half types in float32."""
     wide = x.to(opmath(x.dtype))
-    body, found = COMBINED[kind].combine, list(wide.unbind(dim))  # type: ignore[attr-defined]
+    body, found = COMBINED[kind].combine, list(wide.unbind(dim))
     for k in range(1, len(found)):
         found[k] = body(TorchBuilder(wide.dtype), found[k - 1], found[k]).to(wide.dtype)
     return torch.stack(found, dim).to(x.dtype) if found else x.clone()

@@ -10,8 +10,7 @@ from typing import Any, TypeGuard
 import torch
 from torch.fx import GraphModule
 
-from mlirc.frontend.errors import UnsupportedGraph
-from mlirc.frontend.torch_compat.dynamo.eager_regions import eager_forward
+from mlirc.frontend.fallback.unless import in_eager_unless
 from mlirc.frontend.torch_compat.dynamo.trees import tree_leaves
 from mlirc.frontend.torch_compat.fake_tensors import storage_id
 
@@ -23,17 +22,7 @@ def with_starts(run: Callable, gm: GraphModule, tell: Callable[[Exception], None
     places = written_and_viewed(gm)
     if not places:
         return run
-    told: list[None] = []
-
-    def call(*args: Any) -> Any:
-        if not any(args[k].storage_offset() for k in places):
-            return run(*args)
-        if not told:
-            told.append(None)
-            tell(UnsupportedGraph(BEGINS_LATER))
-        return eager_forward(gm)(*args)
-
-    return call
+    return in_eager_unless(lambda args: not any(args[k].storage_offset() for k in places), run, gm, BEGINS_LATER, tell)
 
 
 def written_and_viewed(gm: GraphModule) -> Sequence[int]:

@@ -14,10 +14,9 @@ from typing import Any
 import torch
 from torch.fx import GraphModule, Node
 
-from mlirc.frontend.errors import UnsupportedGraph
 from mlirc.frontend.fallback.input_starts import is_strided, written_to
+from mlirc.frontend.fallback.unless import in_eager_unless
 from mlirc.frontend.strides.dimension_order import hint
-from mlirc.frontend.torch_compat.dynamo.eager_regions import eager_forward
 from mlirc.frontend.torch_compat.fake_tensors import storage_id
 
 READ_AROUND = "inputs are written to, and as_strided reads the storage of one that is not all of it, in order"
@@ -28,17 +27,7 @@ def with_read_storages(run: Callable, gm: GraphModule, tell: Callable[[Exception
     places = storages_read(gm)
     if not places:
         return run
-    told: list[None] = []
-
-    def call(*args: Any) -> Any:
-        if all(is_whole(args[k]) for k in places):
-            return run(*args)
-        if not told:
-            told.append(None)
-            tell(UnsupportedGraph(READ_AROUND))
-        return eager_forward(gm)(*args)
-
-    return call
+    return in_eager_unless(lambda args: all(is_whole(args[k]) for k in places), run, gm, READ_AROUND, tell)
 
 
 def reads_around(gm: GraphModule) -> str | None:

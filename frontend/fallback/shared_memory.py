@@ -19,9 +19,8 @@ from torch.fx import GraphModule, Node
 
 from mlirc.codegen.runtime.tensor_states import State, States
 from mlirc.dialects.lazy_dataclass import dataclass
-from mlirc.frontend.errors import UnsupportedGraph
 from mlirc.frontend.fallback.input_starts import is_strided, written_to
-from mlirc.frontend.torch_compat.dynamo.eager_regions import eager_forward
+from mlirc.frontend.fallback.unless import in_eager_unless
 from mlirc.frontend.torch_compat.fake_tensors import base_of, storage_id
 
 ANOTHER_WAY = "inputs, one of which is written to, share memory in another way than when the graph was traced"
@@ -126,20 +125,7 @@ def traced_memory(gm: GraphModule) -> TracedMemory | None:
 def with_memory(run: Callable, gm: GraphModule, tell: Callable[[Exception], None]) -> Callable:
     """`run`; the graph in eager for inputs that share memory otherwise. `tell` hears of the first such call."""
     traced = traced_memory(gm)
-    if traced is None:
-        return run
-    as_traced = traced.same
-    told: list[None] = []
-
-    def call(*args: Any) -> Any:
-        if as_traced(args):
-            return run(*args)
-        if not told:
-            told.append(None)
-            tell(UnsupportedGraph(ANOTHER_WAY))
-        return eager_forward(gm)(*args)
-
-    return call
+    return run if traced is None else in_eager_unless(traced.same, run, gm, ANOTHER_WAY, tell)
 
 
 def arguments(gm: GraphModule) -> tuple[dict[int, torch.Tensor], set[int]]:

@@ -116,7 +116,7 @@ class LaneFold(Fold):
 
     def combine(self, b: VectorBuilder, x: Value, y: Value) -> Value:
         if self.kind in COMBINED:
-            return COMBINED[self.kind].combine(b, x, y)  # type: ignore[attr-defined]
+            return COMBINED[self.kind].combine(b, x, y)
         method = {"sum": b.add, "prod": b.mul, "max": b.maximum, "min": b.minimum, "any": b.or_, "all": b.and_}
         return method[self.kind](x, y)
 

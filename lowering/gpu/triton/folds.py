@@ -84,7 +84,7 @@ class TritonFold(Fold):
             return function_text(self.function)
         lines = Lines()
         operands = (TritonValue(name, self.dtype) for name in "ab")
-        made = COMBINED[self.kind].combine(TritonBuilder(lines, self.dtype), *operands)  # type: ignore[attr-defined]
+        made = COMBINED[self.kind].combine(TritonBuilder(lines, self.dtype), *operands)
         lines.add(f"return {made}")
         return "\n".join(["@triton.jit", f"def fold_{self.function}(a, b):", *lines.text, ""])
 
