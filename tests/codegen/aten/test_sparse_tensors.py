@@ -74,15 +74,22 @@ def steps(model: nn.Module, run, optimizer, tokens: torch.Tensor) -> list:
 @pytest.mark.parametrize("dynamic", [False, True])
 @pytest.mark.parametrize("name", MODELS)
 def test_training(name, dynamic, optimizer, tokens):
-    if name == "twice" and (dynamic or optimizer == "sparse adam" or not tokens.numel() or not adds_sparse()):
-        pytest.skip("PyTorch traces no sum of sparse tensors; SparseAdam takes sparse gradients alone")
     if tokens.numel() == 0 and name == "gather":
         tokens = TOKENS[:1]
     torch.manual_seed(0)
     plain = MODELS[name]()
     model = copy.deepcopy(plain)
     make = OPTIMIZERS[optimizer]
-    expected = steps(plain, plain, make(plain.parameters()), tokens)
+    traced = copy.deepcopy(plain)
+    try:
+        expected = steps(plain, plain, make(plain.parameters()), tokens)
+        steps(traced, torch.compile(traced, backend="aot_eager", dynamic=dynamic), make(traced.parameters()), tokens)
+    except Exception as limit:  # PyTorch traces a sum of two sparse gradients in few cases; SparseAdam refuses dense gradients
+        with pytest.raises(type(limit)):
+            steps(model, torch.compile(model, backend="mlirc", dynamic=dynamic), make(model.parameters()), tokens)
+        assert name == "twice"
+        return
+    torch._dynamo.reset()
     statistics.reset()
     compiled = torch.compile(model, backend="mlirc", dynamic=dynamic, options={"fallback": "error"})
     actual = steps(model, compiled, make(model.parameters()), tokens)
@@ -91,15 +98,6 @@ def test_training(name, dynamic, optimizer, tokens):
             torch.testing.assert_close(x, y) if isinstance(y, torch.Tensor) else check_equal(x, y)
     backward = [graph for graph in statistics.graphs if graph.kind == "backward"]
     assert backward and any("sparse" in why for graph in backward for _, why in graph.aten.values())
-
-
-def adds_sparse() -> bool:
-    """Whether AOTAutograd traces a sum of sparse tensors: in a process that has traced symbolic ones it raises."""
-    try:
-        torch.compile(Twice(), backend="aot_eager")(TOKENS).backward()
-    except torch._dynamo.exc.BackendCompilerFailed:
-        return False
-    return True
 
 
 def check_equal(x, y):
