@@ -84,7 +84,8 @@ def test_training(name, dynamic, optimizer, tokens):
     try:
         expected = steps(plain, plain, make(plain.parameters()), tokens)
         steps(traced, torch.compile(traced, backend="aot_eager", dynamic=dynamic), make(traced.parameters()), tokens)
-    except Exception as limit:  # PyTorch traces a sum of two sparse gradients in few cases; SparseAdam refuses dense gradients
+    except Exception as limit:
+        # PyTorch traces a sum of two sparse gradients in few cases; SparseAdam refuses dense gradients
         with pytest.raises(type(limit)):
             steps(model, torch.compile(model, backend="mlirc", dynamic=dynamic), make(model.parameters()), tokens)
         assert name == "twice"
